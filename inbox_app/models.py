@@ -1,0 +1,176 @@
+"""What is to be delivered: messages, every try of them, and the wake-ups of the dispatcher."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+
+from inbox_app.querysets import MessageQuerySet
+from sessions_app.models import LANE_KEY_LENGTH, Project, Session, Turn
+
+MESSAGE_ID = r"[A-Za-z0-9_.:-]{1,128}"
+CONTENT_LIMIT = 20_000  # characters
+
+
+class Message(models.Model):
+    """A durable inbox row. Its status is written by transitions.py alone."""
+
+    class Transport(models.TextChoices):
+        LOCAL = "local"
+        SUZENT_PEER = "suzent_peer"
+
+    class Kind(models.TextChoices):
+        AGENT_MESSAGE = "agent_message"
+        USER_MESSAGE = "user_message"
+        SUBAGENT_TASK = "subagent_task"
+        SUBAGENT_RESULT = "subagent_result"
+        REMOTE_AGENT_MESSAGE = "remote_agent_message"
+        DELIVERY_FAILURE = "delivery_failure"
+
+    class Status(models.TextChoices):
+        PENDING = "pending"
+        PROCESSING = "processing"
+        DELIVERED = "delivered"
+        FAILED = "failed"
+
+    class Reason(models.TextChoices):
+        EXHAUSTED = "exhausted"
+        EXPIRED = "expired"
+        WITHDRAWN = "withdrawn"
+        REJECTED = "rejected"
+        TARGET_GONE = "target_gone"
+        WORKER_DIED = "worker_died"
+        TIMEOUT = "timeout"
+        HOP_LIMIT = "hop_limit"
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="messages", db_index=False)
+    message_id = models.CharField(max_length=128, help_text="The sender's idempotency key, unique in the project.")
+    transport = models.CharField(max_length=16, choices=Transport.choices, default=Transport.LOCAL)
+    sender = models.ForeignKey(Session, null=True, blank=True, on_delete=models.PROTECT, related_name="sent", db_index=False)
+    sender_label = models.CharField(max_length=200, blank=True, help_text="Who sent it where that is no session.")
+    target = models.CharField(max_length=LANE_KEY_LENGTH, help_text="The address it was sent to.")
+    session = models.ForeignKey(Session, null=True, blank=True, on_delete=models.PROTECT, related_name="received", db_index=False)
+    kind = models.CharField(max_length=24, choices=Kind.choices)
+    content = models.TextField()
+    payload = models.JSONField(default=dict)
+    in_reply_to = models.CharField(max_length=128, blank=True)
+    root_id = models.CharField(max_length=128, help_text="The message that began the chain.")
+    hops = models.IntegerField(default=0)
+    status = models.CharField(max_length=16, choices=Status.choices, default=Status.PENDING)
+    reason = models.CharField(max_length=16, choices=Reason.choices, null=True, blank=True)  # noqa: DJ001  # NULL: not failed
+    attempts = models.IntegerField(default=0, help_text="Charged tries.")
+    losses = models.IntegerField(default=0, help_text="Tries whose process died; from the first on it runs alone.")
+    deferrals = models.IntegerField(default=0, help_text="Tries that found the runtime unavailable; never charged.")
+    redeliveries = models.IntegerField(default=0)
+    max_attempts = models.IntegerField(default=5)
+    available_at = models.DateTimeField()
+    valid_until = models.DateTimeField(null=True, blank=True)
+    lane = models.CharField(max_length=LANE_KEY_LENGTH, null=True, blank=True)  # noqa: DJ001  # NULL: settled
+    accepted_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True, blank=True)
+    settled_at = models.DateTimeField(null=True, blank=True)
+    last_error = models.TextField(blank=True)
+
+    objects = MessageQuerySet.as_manager()
+
+    class Meta:
+        db_table = "agent_inbox_messages"
+        constraints = [
+            models.UniqueConstraint(fields=["project", "message_id"], name="message_id_once_per_project"),
+            models.CheckConstraint(condition=Q(transport__in=["local", "suzent_peer"]), name="message_transport_known"),
+            models.CheckConstraint(condition=Q(kind__in=[
+                "agent_message", "user_message", "subagent_task", "subagent_result", "remote_agent_message", "delivery_failure",
+            ]), name="message_kind_known"),
+            models.CheckConstraint(
+                condition=Q(status__in=["pending", "processing"], lane__isnull=False, settled_at=None)
+                | Q(status__in=["delivered", "failed"], lane=None, settled_at__isnull=False),
+                name="message_settled_has_no_lane",
+            ),
+            models.CheckConstraint(
+                condition=Q(status="failed", reason__in=[
+                    "exhausted", "expired", "withdrawn", "rejected", "target_gone", "worker_died", "timeout", "hop_limit",
+                ]) | (~Q(status="failed") & Q(reason=None)),
+                name="message_reason_if_failed",
+            ),
+        ]
+        indexes = [
+            # Reader: MessageQuerySet.head_of, once for every claim and every settled message.
+            models.Index(fields=["lane", "status", "id"], condition=Q(lane__isnull=False), name="message_head"),
+            # Reader: MessageQuerySet.overdue, the sweep.
+            models.Index(fields=["valid_until"], condition=Q(lane__isnull=False, valid_until__isnull=False), name="message_overdue"),
+            # Readers: GET /api/messages, direction=sent and direction=received, newest first.
+            models.Index(fields=["sender", "-id"], name="message_sent"),
+            models.Index(fields=["session", "-id"], name="message_received"),
+            # Reader: MessageQuerySet.failed, the operator's first page.
+            models.Index(fields=["-id"], condition=Q(reason__isnull=False), name="message_failed"),
+        ]
+
+    def __str__(self) -> str:
+        return self.message_id
+
+
+class Attempt(models.Model):
+    """One claim of a message: by whom, under which epoch, and how it ended."""
+
+    class Outcome(models.TextChoices):
+        DELIVERED = "delivered"
+        RETRIED = "retried"
+        FAILED = "failed"
+        RELEASED = "released"
+        LOST = "lost"
+        STOPPED = "stopped"
+
+    message = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="attempts_made", db_index=False)
+    number = models.IntegerField()
+    owner = models.CharField(max_length=128)
+    epoch = models.BigIntegerField()
+    turn = models.ForeignKey(Turn, null=True, on_delete=models.SET_NULL, related_name="attempts")
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True)
+    outcome = models.CharField(max_length=16, choices=Outcome.choices, null=True)  # noqa: DJ001  # NULL: still open
+    error = models.TextField(blank=True)
+
+    class Meta:
+        constraints = [
+            # Also the index of every reader: the attempts of a message in order.
+            models.UniqueConstraint(fields=["message", "number"], name="attempt_numbered"),
+            models.CheckConstraint(
+                condition=Q(outcome=None, finished_at=None)
+                | Q(outcome__in=["delivered", "retried", "failed", "released", "lost", "stopped"], finished_at__isnull=False),
+                name="attempt_finished_with_outcome",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"attempt {self.number}"
+
+
+class Intervention(models.Model):
+    """What a person (or the sender) did to a message: which verb, who, why."""
+
+    class Verb(models.TextChoices):
+        WITHDRAW = "withdraw"
+        REDELIVER = "redeliver"
+
+    message = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="interventions")
+    verb = models.CharField(max_length=16, choices=Verb.choices)
+    who = models.CharField(max_length=200)
+    why = models.TextField(blank=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(verb__in=["withdraw", "redeliver"]), name="intervention_verb_known")]
+
+    def __str__(self) -> str:
+        return f"{self.verb} by {self.who}"
+
+
+class Wake(models.Model):
+    """A queued task by name (``dispatch``, ``answer``): at most one of each waits in the broker at a time."""
+
+    name = models.CharField(primary_key=True, max_length=32)
+    queued_at = models.DateTimeField(null=True)
+    answered_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return self.name

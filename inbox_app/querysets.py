@@ -1,0 +1,39 @@
+"""Reading words for messages: they compose, and nobody spells out a status filter elsewhere."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from django.db.models import QuerySet
+
+if TYPE_CHECKING:
+    from inbox_app.models import Message
+    from sessions_app.models import Session
+
+
+class MessageQuerySet(QuerySet["Message"]):
+    def unsettled(self) -> MessageQuerySet:
+        return self.filter(lane__isnull=False)
+
+    def waiting_in(self, lane: str) -> MessageQuerySet:
+        """Pending in the lane, in the order in which they will run."""
+        return self.filter(lane=lane, status="pending").order_by("lane", "status", "id")
+
+    def running_in(self, lane: str) -> MessageQuerySet:
+        return self.filter(lane=lane, status="processing").order_by("lane", "status", "id")
+
+    def head_of(self, lane: str) -> Message | None:
+        """What the lane is to run now: what is in processing, else the lowest id that is unsettled."""
+        return self.running_in(lane).first() or self.waiting_in(lane).first()
+
+    def overdue(self, now: datetime) -> MessageQuerySet:
+        """Past their validity and not started."""
+        return self.unsettled().filter(valid_until__lte=now, status="pending")
+
+    def failed(self) -> MessageQuerySet:
+        return self.filter(reason__isnull=False)
+
+    def between(self, session: Session | str) -> MessageQuerySet:
+        """Sent or received by the session."""
+        return self.filter(sender=session) | self.filter(session=session)

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class PeersConfig(AppConfig):
+    name = "peers_app"
+    verbose_name = "Peers"

@@ -1,0 +1,47 @@
+"""Structured logs: one line an event, key=value, without message bodies or tokens.
+
+Values are escaped, so that a name with line breaks or terminal escapes in it stays one harmless line.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+_BEFORE = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+]
+
+
+def logging_config(level: str) -> None:
+    """Send every logger of the process, ours and the libraries', to standard error in one form."""
+    structlog.configure(
+        processors=[*_BEFORE, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*_BEFORE, structlog.stdlib.PositionalArgumentsFormatter()],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "logger", "event"], bool_as_flag=False),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for name in ("django-q", "django", "uvicorn", "uvicorn.error", "uvicorn.access", "django.server"):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = []
+        logger.propagate = True
+    logging.getLogger("django-q").setLevel("WARNING")

@@ -1,0 +1,243 @@
+"""Settings. Every knob is read from the environment here, with its unit and default, and nowhere else."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import warnings
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+from suzent_site.data_dir import open_data_dir, secret
+from suzent_site.logs import logging_config
+
+env = environ.Env()
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+def _number(name: str, default: float, *, least: float, most: float = 10**9) -> float:
+    try:
+        value = env.float(name, default=default)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name} must be a number.") from error
+    if not least <= value <= most:
+        raise ImproperlyConfigured(f"{name} must lie between {least:g} and {most:g}; it is {value:g}.")
+    return value
+
+
+# --- Knobs -----------------------------------------------------------------------------------------------------
+DEBUG = env.bool("DEBUG", default=False)
+SUZENT_DATA_DIR = open_data_dir(Path(env.str("SUZENT_DATA_DIR", default=str(BASE_DIR / "data"))).expanduser())
+SECRET_KEY = env.str("SECRET_KEY", default="") or secret(SUZENT_DATA_DIR, "secret_key")
+SUZENT_HOST = env.str("SUZENT_HOST", default="127.0.0.1")
+SUZENT_PORT = int(_number("SUZENT_PORT", 25314, least=1, most=65535))
+SUZENT_PUBLIC_URL = env.str("SUZENT_PUBLIC_URL", default="")  # as others reach us, e.g. https://suzent.example
+SUZENT_TRUSTED_PROXIES = env.list("SUZENT_TRUSTED_PROXIES", default=[])  # addresses whose X-Forwarded-* we believe
+SUZENT_LEASE_SECONDS = _number("SUZENT_LEASE_SECONDS", 30, least=1)
+SUZENT_TURN_CONCURRENCY = int(_number("SUZENT_TURN_CONCURRENCY", 32, least=1, most=1000))  # turns in one shift
+SUZENT_TURN_TIMEOUT = _number("SUZENT_TURN_TIMEOUT", 900, least=0.1)  # seconds
+SUZENT_SHUTDOWN_GRACE = _number("SUZENT_SHUTDOWN_GRACE", 30, least=0)  # seconds for running turns after SIGTERM
+SUZENT_MAX_HOPS = int(_number("SUZENT_MAX_HOPS", 16, least=1))
+SUZENT_LANE_LIMIT = int(_number("SUZENT_LANE_LIMIT", 1000, least=1))  # unsettled messages for one target
+SUZENT_WORKERS = int(_number("SUZENT_WORKERS", 3, least=2, most=64))  # django-q2 workers; one is always left free
+SUZENT_FAULTS = env.str("SUZENT_FAULTS", default="")  # crash points, see suzent_site/faults.py
+SUZENT_ALLOW_CRASH = env.bool("SUZENT_ALLOW_CRASH", default=False)  # the scripted runtime may kill its process
+SUZENT_EFFECTS_FILE = env.str("SUZENT_EFFECTS_FILE", default="")  # the scripted runtime logs each executed turn
+SUZENT_LOG_LEVEL = env.str("SUZENT_LOG_LEVEL", default="INFO")
+
+# --- What each lower layer reaches in a higher one, by dotted path ---------------------------------------------
+RUNTIMES = {
+    "echo": "sessions_app.runtimes.echo.Echo",
+    "scripted": "sessions_app.runtimes.scripted.Scripted",
+}
+TOOLS = "inbox_app.tools.TurnTools"  # what turn.tools is
+TRANSPORTS = {"local": "inbox_app.transports.local.LocalTransport"}
+WAKE = "inbox_app.wake.wake"  # called on commit when a lane has come due
+
+# --- Django ----------------------------------------------------------------------------------------------------
+INSTALLED_APPS = [
+    "unfold",
+    "unfold.contrib.filters",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "django_filters",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_q",
+    "suzent_site",
+    "sessions_app",
+    "inbox_app",
+    "peers_app",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "suzent_site.urls"
+ASGI_APPLICATION = "suzent_site.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en"
+APPEND_SLASH = False
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024  # bytes; a larger body is 413
+
+# --- Who may call, and from where ------------------------------------------------------------------------------
+
+
+def _own_names() -> list[str]:
+    names = {SUZENT_HOST, "localhost", "127.0.0.1", "[::1]", socket.gethostname()}
+    if SUZENT_PUBLIC_URL:
+        names.add(urlsplit(SUZENT_PUBLIC_URL).hostname or "")
+    if SUZENT_HOST in {"0.0.0.0", "::"}:  # noqa: S104  # we only ask whether the operator opened it
+        names |= {_in_a_url(entry[4][0]) for entry in _addresses_of(socket.gethostname())}
+    return sorted(name for name in names if name)
+
+
+def _addresses_of(name: str) -> list[tuple]:  # type: ignore[type-arg]  # the socket module's own shape
+    try:
+        return socket.getaddrinfo(name, None)
+    except OSError:
+        return []
+
+
+def _in_a_url(address: str) -> str:
+    return f"[{address}]" if ipaddress.ip_address(address.split("%")[0]).version == 6 else address
+
+
+ALLOWED_HOSTS = env.list("SUZENT_ALLOWED_HOSTS", default=_own_names())
+_secure = SUZENT_PUBLIC_URL.startswith("https://")
+CSRF_TRUSTED_ORIGINS = [SUZENT_PUBLIC_URL.rstrip("/")] if SUZENT_PUBLIC_URL else []
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _secure
+SESSION_COOKIE_HTTPONLY = True
+SECURE_HSTS_SECONDS = 31_536_000 if _secure else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = _secure
+SECURE_SSL_REDIRECT = False  # TLS ends at the operator's proxy, which redirects; uvicorn speaks plain HTTP
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SUZENT_TRUSTED_PROXIES else None
+SECURE_CONTENT_TYPE_NOSNIFF = True
+X_FRAME_OPTIONS = "DENY"
+SILENCED_SYSTEM_CHECKS = ["security.W008"] + ([] if _secure else ["security.W004", "security.W012", "security.W016"])
+
+# --- Database, broker, cache -----------------------------------------------------------------------------------
+DATABASES = {"default": env.db_url("DATABASE_URL", default=f"sqlite:///{SUZENT_DATA_DIR / 'suzent.sqlite3'}")}
+_database = DATABASES["default"]
+_database["CONN_MAX_AGE"] = None
+_database["CONN_HEALTH_CHECKS"] = True
+if _database["ENGINE"].endswith("sqlite3"):
+    _database["OPTIONS"] = {
+        "transaction_mode": "IMMEDIATE",  # a deferred read-then-write ignores the time-out and fails at once
+        "timeout": 20,  # seconds
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
+    }
+    _database["TEST"] = {"NAME": str(SUZENT_DATA_DIR / f"test-{os.getpid()}.sqlite3")}
+elif not _database["ENGINE"].endswith("postgresql"):
+    raise ImproperlyConfigured("DATABASE_URL must be sqlite:///… or postgres://….")
+
+REDIS_URL = env.str("REDIS_URL", default="")
+
+
+def _redis_with(**timeouts: float) -> str:
+    return REDIS_URL + ("&" if "?" in REDIS_URL else "?") + urlencode(timeouts)
+
+
+CACHES = {
+    "default": (
+        {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
+        if REDIS_URL
+        else {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "suzent_cache"}
+    )
+}
+
+# django-q2 only wakes and schedules: a task is never worth repeating, its contents are ids, its result is not kept.
+Q_CLUSTER = {
+    "name": "suzent",
+    "label": "Task queue",
+    "workers": SUZENT_WORKERS,
+    "timeout": None,
+    "retry": 7 * 24 * 3600,  # seconds: q2 would repeat a task that still runs; a shift is found by its heartbeat
+    "max_attempts": 0,
+    "queue_limit": 1,
+    "bulk": 1,
+    "save_limit": -1,
+    "ack_failures": True,
+    "recycle": 1_000_000,
+    "guard_cycle": 0.5,  # seconds
+    "poll": 0.1,  # seconds between looks at the ORM broker
+    "catch_up": False,
+    "log_level": "WARNING",
+    # q2's pusher blocks for 1 s on Redis, so the socket must wait longer than that; wake.py has its own, shorter one
+    **({"redis": _redis_with(socket_timeout=5, socket_connect_timeout=0.5)} if REDIS_URL else {"orm": "default"}),
+}
+WAKE_REDIS_URL = _redis_with(socket_timeout=0.5, socket_connect_timeout=0.5) if REDIS_URL else ""
+warnings.filterwarnings("ignore", message="Retry and timeout are misconfigured")  # timeout None is on purpose
+
+# --- REST ------------------------------------------------------------------------------------------------------
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["sessions_app.authentication.BearerToken", "sessions_app.authentication.OperatorSession"],
+    "DEFAULT_PERMISSION_CLASSES": ["sessions_app.permissions.IsCaller"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["sessions_app.parsers.StrictJSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "sessions_app.exceptions.as_response",
+    "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Suzent",
+    "DESCRIPTION": "The message system that AI agents are trusted with.",
+    "VERSION": "0.1.0",
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+}
+
+# --- Static files, admin theme, logs ---------------------------------------------------------------------------
+STATIC_URL = "/static/"
+STATIC_ROOT = SUZENT_DATA_DIR / "static"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
+}
+WHITENOISE_USE_FINDERS = True  # nothing to collect before the first start
+LOGIN_URL = "admin:login"
+UNFOLD = {"SITE_TITLE": "Suzent", "SITE_HEADER": "Suzent", "SITE_SYMBOL": "forum"}
+LOGGING_CONFIG = None
+logging_config(SUZENT_LOG_LEVEL)
