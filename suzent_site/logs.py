@@ -9,8 +9,9 @@ import logging
 import sys
 
 import structlog
+from structlog.typing import Processor
 
-_BEFORE = [
+_BEFORE: list[Processor] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
