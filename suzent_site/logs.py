@@ -25,7 +25,9 @@ def _escaped(logger: object, method: str, event: EventDict) -> EventDict:
 
 
 def _shown(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
+    if character.isprintable() or character == "\n":  # the renderer escapes line feeds
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def logging_config(level: str) -> None:
