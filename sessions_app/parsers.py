@@ -25,7 +25,7 @@ class BodyTooLarge(SuzentError):
     status = 413
 
 
-class StrictJSONParser(BaseParser):  # type: ignore[type-arg]  # generic in the stubs only
+class StrictJSONParser(BaseParser):
     media_type = "application/json"
 
     def parse(
