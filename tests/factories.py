@@ -64,9 +64,7 @@ class MessageFactory(factory.django.DjangoModelFactory):
         model = Message
 
     sender = factory.SubFactory(SessionFactory)
-    target = factory.SubFactory(
-        SessionFactory, project=factory.LazyAttribute(lambda made: made.factory_parent.sender.project)
-    )
+    target = factory.SubFactory(SessionFactory, project=factory.LazyAttribute(lambda made: _project_of(made.factory_parent.sender)))
     message_id = factory.Sequence(lambda n: f"message-{n}")
     content = factory.Sequence(lambda n: f"Please look at number {n}.")
     kind = Message.Kind.AGENT_MESSAGE
@@ -76,6 +74,10 @@ class MessageFactory(factory.django.DjangoModelFactory):
     def _create(cls, model_class, sender, target, now, **kwargs):
         draft = Draft(project_id=target.project_id, target=target, sender_id=sender and sender.pk, **kwargs)
         return transitions.accept(draft, now=now).message
+
+
+def _project_of(sender: Session | None) -> Project:
+    return sender.project if sender else ProjectFactory()
 
 
 def claimed(message: Message, *, owner: str = SHIFT) -> Work:
