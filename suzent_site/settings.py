@@ -238,7 +238,7 @@ SPECTACULAR_SETTINGS = {
 
 # --- Static files, admin theme, logs ---------------------------------------------------------------------------
 STATIC_URL = "/static/"
-STATIC_ROOT = SUZENT_DATA_DIR / "static"
+STATIC_ROOT = open_data_dir(SUZENT_DATA_DIR / "static")  # WhiteNoise warns of one that is not there
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
