@@ -55,6 +55,7 @@ class Message(models.Model):
     payload = models.JSONField(default=dict)
     in_reply_to = models.CharField(max_length=128, blank=True)
     root_id = models.CharField(max_length=128, help_text="The message that began the chain.")
+    caused_by = models.CharField(max_length=128, blank=True, help_text="The message its sender was handling.")
     hops = models.IntegerField(default=0)
     status = models.CharField(max_length=16, choices=Status.choices, default=Status.PENDING)
     reason = models.CharField(max_length=16, choices=Reason.choices, null=True, blank=True)  # noqa: DJ001  # NULL: not failed

@@ -15,7 +15,7 @@ from django_q.models import Schedule
 
 from inbox_app.models import Wake
 from inbox_app.pings import Pings
-from inbox_app.wake import wake
+from inbox_app.wake import ANSWER, wake
 from inbox_app.watched_time import Unchanged, WatchedClock
 from sessions_app.clock import database_now
 from sessions_app.lanes import any_due, end_leases
@@ -88,7 +88,7 @@ class Watchdog:
         shifts = [holder for holder in holders if holder.kind == Holder.Kind.SHIFT]
         at_work = [shift for shift in shifts if self._silence_of(shift) < FRESH]
         self._kill_stuck(shifts)
-        self._look_at_group(at_work, ignored=self._look_at_mail(at_work, now=now))
+        self._look_at_group(at_work, ignored=self._look_at_mail(at_work, now=now), now=now)
 
     def _silence_of(self, shift: Holder) -> float:
         return self._values.seconds(("beat", shift.owner), shift.beat_at)
@@ -108,10 +108,10 @@ class Watchdog:
             wake()
         return due and not at_work and seconds >= IGNORED
 
-    def _look_at_group(self, at_work: list[Holder], *, ignored: bool) -> None:
+    def _look_at_group(self, at_work: list[Holder], *, ignored: bool, now: datetime) -> None:
         before, self._members = self._members, self.group.members()
         changed = bool(before) and before != self._members
-        self._pings.look(complete=self._is_complete(), hurry=ignored or changed)
+        self._pings.look(complete=self._is_complete(), hurry=ignored or changed, now=now)
         if self._pings.ever_answered:
             self.fruitless = 0
         if self._pings.unanswered_for >= self._patience(at_work) and self._clock.now >= self._indulgent_until:
@@ -130,7 +130,7 @@ class Watchdog:
 
     def _others_answer(self) -> bool:
         """Somebody has answered since we began to wait, and it was not our group."""
-        answered = Wake.objects.filter(name="answer").values_list("answered_at", flat=True).first()
+        answered = Wake.objects.filter(name=ANSWER).values_list("answered_at", flat=True).first()
         return self._values.seconds("answered", answered) < self._pings.unanswered_for
 
     def _scheduler_is_stuck(self) -> bool:

@@ -9,13 +9,25 @@ import logging
 import sys
 
 import structlog
+from structlog.typing import EventDict, Processor
 
-_BEFORE = [
+_BEFORE: list[Processor] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 ]
+
+
+def _escaped(logger: object, method: str, event: EventDict) -> EventDict:
+    """Nothing that breaks a line, moves a terminal's cursor or turns the writing direction gets through."""
+    return {key: "".join(map(_shown, value)) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _shown(character: str) -> str:
+    if character.isprintable() or character == "\n":  # the renderer escapes line feeds
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def logging_config(level: str) -> None:
@@ -33,6 +45,7 @@ def logging_config(level: str) -> None:
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,
+                _escaped,
                 structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "logger", "event"], bool_as_flag=False),
             ],
         )

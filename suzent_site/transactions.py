@@ -25,7 +25,7 @@ def durable() -> Iterator[None]:
         yield
 
 
-def _turnstile() -> threading.RLock | nullcontext[None]:  # type: ignore[valid-type]  # RLock is a factory
+def _turnstile() -> threading.RLock | nullcontext[None]:
     return _writing if connection.vendor == "sqlite" else nullcontext()
 
 

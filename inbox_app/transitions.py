@@ -1,0 +1,544 @@
+"""The one door through which a message changes: the only writer of ``Message.status``.
+
+``accept claim acknowledge release fail withdraw redeliver sweep``, and no other verb. Each is one short durable
+transaction: a guarded UPDATE that names the state it believes in, plus the Attempt row. No row changed is an answer
+(someone was first), not an error. Every transaction locks the lanes it touches first, in key order.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError
+from django.db.models import Exists, F, Max, OuterRef, Q
+
+from inbox_app import notices
+from inbox_app.content import check_content, check_message_id
+from inbox_app.errors import HopLimit, MailboxFull, MessageIdConflict, NotFailed, NotPending, TargetGone, TaskEnded
+from inbox_app.judgement import SOLITARY_LOSSES, Evidence, Judgement, Verdict, judge
+from inbox_app.models import Attempt, Intervention, Message
+from sessions_app import lanes, turns
+from sessions_app.lanes import Hold, LeaseLost
+from sessions_app.models import Lane, Session, Turn
+from sessions_app.text import storable
+from suzent_site.faults import crash_point
+from suzent_site.transactions import durable
+
+ATTEMPTS_GIVEN = 5  # charged tries of a local message; a redelivery gives as many again
+DEFERRED_AT_MOST = timedelta(hours=24)
+SWEEP_BATCH = 200  # rows settled in one transaction of the sweep, so that it never blocks a claim for long
+NEVER_REFUSED = (Message.Kind.SUBAGENT_RESULT, Message.Kind.DELIVERY_FAILURE)
+LANE_FULL_RETRY = 5  # seconds a refused sender is told to wait
+
+
+# --- accept ----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Draft:
+    """A message that somebody wants to send. ``ours``: the id was made by us and may have a reserved prefix."""
+
+    project_id: str
+    target: Session
+    content: str
+    kind: Message.Kind
+    message_id: str = ""
+    sender_id: str | None = None
+    sender_label: str = ""
+    payload: dict[str, Any] = field(default_factory=dict)
+    in_reply_to: str = ""
+    valid_for: timedelta | None = None
+    hold: Hold | None = None
+    ours: bool = False
+
+
+@dataclass(frozen=True)
+class Accepted:
+    message: Message
+    created: bool
+
+
+def accept(draft: Draft, *, now: datetime) -> Accepted:
+    """Commit the message to the target's inbox; when this returns it will be delivered or visibly fail.
+
+    The same id with the same sender, target, content, kind and payload answers with the first row.
+    Raises Invalid, MessageIdConflict, TargetGone, MailboxFull, HopLimit, and LeaseLost for a turn that lost its lane.
+    """
+    check_content(draft.content)
+    check_message_id(draft.message_id, ours=draft.ours)
+    try:
+        return _accept(draft, now=now)
+    except IntegrityError:  # another connection used the id for another target in the same instant
+        return _accept(draft, now=now)
+
+
+def _accept(draft: Draft, *, now: datetime) -> Accepted:
+    with durable():
+        _lock_to_accept(draft, now=now)
+        earlier = Message.objects.filter(project=draft.project_id, message_id=draft.message_id).first() if draft.message_id else None
+        if earlier is not None:
+            return _answer_again(draft, earlier)
+        if not Session.objects.open().filter(pk=draft.target.pk, project__archived_at=None).exists():
+            raise TargetGone
+        _refuse_if_full(draft)
+        message = _insert(draft, chain=_chain(draft), now=now)
+        crash_point("accept.before_commit")
+    return Accepted(message, created=True)
+
+
+def _lock_to_accept(draft: Draft, *, now: datetime) -> None:
+    if draft.hold is not None:
+        lanes.prove(draft.hold, lanes.lock({draft.hold.key, draft.target.lane_key}))
+    if not lanes.mark_due(draft.target.lane_key, now=now):
+        raise TargetGone
+
+
+def _answer_again(draft: Draft, earlier: Message) -> Accepted:
+    same = (earlier.sender_id, earlier.session_id, earlier.content, earlier.kind, earlier.payload) == (
+        draft.sender_id, draft.target.pk, draft.content, draft.kind, draft.payload,
+    )  # fmt: skip
+    if not same:
+        raise MessageIdConflict
+    return Accepted(earlier, created=False)
+
+
+def _refuse_if_full(draft: Draft) -> None:
+    limit = settings.SUZENT_LANE_LIMIT
+    waiting = Message.objects.filter(lane=draft.target.lane_key).order_by()
+    if draft.kind not in NEVER_REFUSED and waiting[limit - 1 : limit].exists():
+        raise MailboxFull(retry_after=LANE_FULL_RETRY, limit=limit)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """How this message came about: which one its sender was handling, and how long the chain is by now."""
+
+    hops: int = 0
+    root_id: str = ""
+    caused_by: str = ""
+
+
+def _chain(draft: Draft) -> Chain:
+    """The longest of: what the sender is handling, what it replies to. Raises HopLimit with the chain."""
+    handled = _being_handled_by(draft.sender_id)
+    causes = list(Message.objects.filter(project=draft.project_id, message_id__in={*handled, draft.in_reply_to} - {""}))
+    if not causes:
+        return Chain()
+    cause = max(causes, key=lambda message: message.hops)
+    if cause.hops + 1 > settings.SUZENT_MAX_HOPS and draft.kind not in NEVER_REFUSED:
+        raise HopLimit(chain=_chain_of(cause), limit=settings.SUZENT_MAX_HOPS)
+    caused_by = cause.message_id if cause.message_id in handled else ""
+    return Chain(cause.hops + 1, cause.root_id, caused_by)
+
+
+def _being_handled_by(sender_id: str | None) -> set[str]:
+    running = Turn.objects.running().filter(session=sender_id).values_list("message_ids", flat=True) if sender_id else []
+    return {message_id for ids in running for message_id in ids}
+
+
+def _chain_of(message: Message) -> list[dict[str, str]]:
+    """Who woke whom, oldest first."""
+    chain: list[dict[str, str]] = []
+    link: Message | None = message
+    while link is not None and len(chain) <= settings.SUZENT_MAX_HOPS:
+        chain.insert(0, {"message_id": link.message_id, "sender": link.sender_id or link.sender_label, "agent_id": link.target})
+        before = link.caused_by or link.in_reply_to
+        link = Message.objects.filter(project=link.project_id, message_id=before).first() if before else None
+    return chain
+
+
+def _insert(draft: Draft, *, chain: Chain, now: datetime) -> Message:
+    message_id = draft.message_id or f"msg_{secrets.token_hex(12)}"
+    message = Message.objects.create(
+        project_id=draft.project_id, message_id=message_id, sender_id=draft.sender_id, sender_label=draft.sender_label,
+        target=draft.target.agent_id, session=draft.target, kind=draft.kind, content=draft.content, payload=draft.payload,
+        in_reply_to=draft.in_reply_to, root_id=chain.root_id or message_id, caused_by=chain.caused_by, hops=chain.hops,
+        max_attempts=ATTEMPTS_GIVEN, lane=draft.target.lane_key, accepted_at=now, available_at=now,
+        valid_until=now + draft.valid_for if draft.valid_for else None,
+    )  # fmt: skip
+    lanes.wake_on_commit()
+    return message
+
+
+# --- claim -----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Work:
+    """A message whose turn is to run now, under this hold."""
+
+    hold: Hold
+    message: Message
+    attempt: Attempt
+    turn: Turn
+
+    @property
+    def alone(self) -> bool:
+        """A suspect: some process died or hung with it before, so it runs in a process of its own."""
+        return self.message.losses > 0
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A message that is not to run: a claim never settles, so this is settled in a transaction of its own."""
+
+    hold: Hold
+    message: Message
+    judgement: Judgement
+
+
+Next = Work | Judged
+
+
+def claim(owner: str, *, now: datetime, limit: int) -> list[Next]:
+    """Take up to ``limit`` due lanes and judge their heads. Lanes that turn out to have nothing are let go at once."""
+    with durable():
+        holds = lanes.claim(owner, now=now, limit=limit)
+        turns_left = turns.close_lost([hold.key.removeprefix("agent:") for hold in holds], now=now)
+        found = _go_on(holds, stopped=turns_left, now=now)
+    crash_point("claim.after_commit")
+    return found
+
+
+def _go_on(holds: Sequence[Hold], *, stopped: dict[str, bool], now: datetime) -> list[Next]:
+    """Judge the head of each held lane: start it, hand it out to be settled, or let the lane go. A step."""
+    heads = Message.objects.heads([hold.key for hold in holds])
+    marked = turns.marked({(str(head.session_id), head.message_id) for head in heads.values()})
+    found: list[Next] = []
+    for hold in holds:
+        head = heads.get(hold.key)
+        if head is None:
+            lanes.release(hold, due_at=None)
+            continue
+        evidence = _evidence(head, marked=marked, stopped=stopped)
+        if head.status == Message.Status.PROCESSING and not evidence.marked:
+            _close_lost_attempt(head, stopped=evidence.stop_requested, now=now)
+        judgement = judge(head, evidence, now=now)
+        if judgement.verdict == Verdict.WAIT:
+            lanes.release(hold, due_at=head.available_at)
+        else:
+            found.append(Judged(hold, head, judgement))
+    runnable = [item for item in found if isinstance(item, Judged) and item.judgement.verdict == Verdict.RUN]
+    return [item for item in found if item not in runnable] + list(_start(runnable, now=now))
+
+
+def _evidence(head: Message, *, marked: Collection[tuple[str, str]], stopped: dict[str, bool]) -> Evidence:
+    session = head.session
+    is_marked = (str(head.session_id), head.message_id) in marked
+    return Evidence(
+        marked=is_marked,
+        stop_requested=stopped.get(str(head.session_id), False)
+        or (is_marked and turns.ended_stopped(str(head.session_id), head.message_id)),
+        archived=session is None or session.archived_at is not None or session.project.archived_at is not None,
+    )
+
+
+def _close_lost_attempt(head: Message, *, stopped: bool, now: datetime) -> None:
+    """The process died with this turn. The first loss is free and makes it a suspect; later ones are told by its shift."""
+    lost = Attempt.Outcome.STOPPED if stopped else Attempt.Outcome.LOST
+    error = "the process that ran it is gone"
+    _close_attempts([head.pk], outcome=lost, error=error, now=now)
+    if head.losses == 0 and not stopped:
+        head.losses, head.last_error = 1, error
+        head.save(update_fields=["losses", "last_error"])
+
+
+def _start(judged: Sequence[Judged], *, now: datetime) -> Iterable[Work]:
+    messages = [item.message for item in judged]
+    begun = turns.start([turns.Beginning(item.hold, str(item.message.session_id), [item.message.message_id]) for item in judged], now=now)
+    Message.objects.filter(pk__in=[m.pk for m in messages if m.started_at is None]).update(started_at=now)
+    Message.objects.unsettled().filter(pk__in=[m.pk for m in messages]).update(status=Message.Status.PROCESSING)
+    numbers = _next_numbers([m for m in messages if m.started_at is not None])
+    attempts = Attempt.objects.bulk_create([
+        Attempt(
+            message=item.message, number=numbers.get(item.message.pk, 1), owner=item.hold.owner, epoch=item.hold.epoch,
+            turn=turn, started_at=now,
+        )
+        for item, turn in zip(judged, begun, strict=True)
+    ])  # fmt: skip
+    return [Work(i.hold, i.message, a, t) for i, a, t in zip(judged, attempts, begun, strict=True)]
+
+
+def _next_numbers(messages: Sequence[Message]) -> dict[int, int]:
+    if not messages:
+        return {}
+    last = Attempt.objects.filter(message__in=messages).values("message").annotate(last=Max("number"))
+    return {row["message"]: row["last"] + 1 for row in last}
+
+
+# --- acknowledge -----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Acknowledgement:
+    """A message whose turn is committed. ``go_on``: its holder would run the next head of the lane."""
+
+    hold: Hold
+    message: Message
+    outcome: Attempt.Outcome = Attempt.Outcome.DELIVERED
+    go_on: bool = False
+
+
+def acknowledge(done: Sequence[Acknowledgement], *, now: datetime) -> list[Next]:
+    """Settle as delivered, many lanes in one transaction, and judge the next heads of those that go on.
+
+    A lane that is no longer held so is passed over: its new holder finds the marker and acknowledges.
+    """
+    with durable():
+        locked = lanes.lock({item.hold.key for item in done})
+        mine = [item for item in done if _is_held(item.hold, locked)]
+        _deliver(mine, now=now)
+        found = _leave_or_go_on(mine, locked=locked, now=now)
+        crash_point("ack.before_commit")
+    crash_point("ack.after_commit")
+    return found
+
+
+def _is_held(hold: Hold, locked: dict[str, Lane]) -> bool:
+    try:
+        lanes.prove(hold, locked)
+    except LeaseLost:
+        return False
+    return True
+
+
+def _deliver(done: Sequence[Acknowledgement], *, now: datetime) -> None:
+    ids = [item.message.pk for item in done]
+    Message.objects.unsettled().filter(pk__in=ids).update(status=Message.Status.DELIVERED, settled_at=now, lane=None, last_error="")
+    for outcome in {item.outcome for item in done}:
+        _close_attempts([item.message.pk for item in done if item.outcome == outcome], outcome=outcome, now=now)
+
+
+def _leave_or_go_on(done: Sequence[Acknowledgement], *, locked: dict[str, Lane], now: datetime) -> list[Next]:
+    going = [item.hold for item in done if item.go_on and _may_start(locked[item.hold.key], now=now)]
+    leaving = [item.hold for item in done if item.hold not in going]
+    _let_go(leaving)
+    if not going:
+        return []
+    # Normally none: but a commit of this very transaction whose answer was lost has begun the next turns already.
+    begun = Message.objects.filter(lane__in=[hold.key for hold in going], status=Message.Status.PROCESSING)
+    stopped = turns.close_lost(list(begun.values_list("session_id", flat=True)), now=now)
+    return _go_on(going, stopped=stopped, now=now)
+
+
+def _may_start(lane: Lane, *, now: datetime) -> bool:
+    return lane.paused_at is None and (lane.wanted_until is None or lane.wanted_until <= now)
+
+
+def _let_go(holds: Sequence[Hold]) -> None:
+    heads = Message.objects.heads([hold.key for hold in holds]) if holds else {}
+    for hold in holds:
+        head = heads.get(hold.key)
+        lanes.release(hold, due_at=head.available_at if head else None)
+
+
+# --- release and fail ------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Setback:
+    """Why a turn did not end in a commit, and what that costs."""
+
+    error: str
+    retry_at: datetime
+    outcome: Attempt.Outcome = Attempt.Outcome.RETRIED
+    charged: bool = False
+    deferred: bool = False
+    timed_out: bool = False
+    died_alone: bool = False
+
+
+def release(work: Work, setback: Setback, *, now: datetime) -> bool:
+    """Put the message back to be tried again at ``retry_at``, or fail it where that was its last try; leave the lane.
+
+    A turn that had been asked to stop is settled as stopped instead, and one whose marker is there as delivered.
+    False: the lane had gone to another holder and nothing was changed.
+    """
+    with durable():
+        locked = lanes.lock(_lanes_of(work.message, work.hold.key))
+        if not _is_held(work.hold, locked):
+            return False
+        turns.fail(work.turn.pk, error=setback.error, now=now)
+        _settle_or_put_back(work, setback, now=now)
+        _let_go([work.hold])
+        crash_point("release.before_commit")
+    return True
+
+
+def _settle_or_put_back(work: Work, setback: Setback, *, now: datetime) -> None:
+    settled = _outcome_after_all(work)
+    reason = _used_up(work.message, setback)
+    if settled is not None:
+        _deliver([Acknowledgement(work.hold, work.message, settled)], now=now)
+    elif reason is not None:
+        _settle_failed(work.message, reason=reason, error=setback.error, now=now)
+    else:
+        _put_back(work.message, setback, now=now)
+
+
+def _outcome_after_all(work: Work) -> Attempt.Outcome | None:
+    if turns.marked({(str(work.message.session_id), work.message.message_id)}):
+        return Attempt.Outcome.DELIVERED
+    return Attempt.Outcome.STOPPED if turns.was_asked_to_stop(work.turn.pk) else None
+
+
+def _used_up(message: Message, setback: Setback) -> Message.Reason | None:
+    if setback.died_alone and message.losses + 1 > SOLITARY_LOSSES:
+        return Message.Reason.WORKER_DIED
+    if setback.charged and message.attempts + 1 >= message.max_attempts:
+        return Message.Reason.TIMEOUT if setback.timed_out else Message.Reason.EXHAUSTED
+    if setback.deferred and setback.retry_at >= _deferrable_until(message):
+        return Message.Reason.EXPIRED
+    return None
+
+
+def _deferrable_until(message: Message) -> datetime:
+    """How long an unavailable runtime is waited for: its validity, else a day from when it was last accepted."""
+    if message.valid_until is not None:
+        return message.valid_until
+    redelivered = message.interventions.filter(verb=Intervention.Verb.REDELIVER).aggregate(last=Max("at"))["last"]
+    return (redelivered or message.accepted_at) + DEFERRED_AT_MOST
+
+
+def _put_back(message: Message, setback: Setback, *, now: datetime) -> None:
+    suspect = int(setback.timed_out and message.losses == 0)
+    Message.objects.unsettled().filter(pk=message.pk).update(
+        status=Message.Status.PENDING, available_at=setback.retry_at, last_error=storable(setback.error),
+        attempts=F("attempts") + int(setback.charged), deferrals=F("deferrals") + int(setback.deferred),
+        losses=F("losses") + int(setback.died_alone) + suspect,
+    )  # fmt: skip
+    _close_attempts([message.pk], outcome=setback.outcome, error=setback.error, now=now)
+
+
+def fail(judged: Judged, *, now: datetime) -> bool:
+    """Settle as failed for good, with a notice to the sender, and leave the lane; a marker makes it delivered instead."""
+    reason = judged.judgement.reason or Message.Reason.REJECTED
+    with durable():
+        locked = lanes.lock(_lanes_of(judged.message, judged.hold.key))
+        if not _is_held(judged.hold, locked):
+            return False
+        if turns.marked({(str(judged.message.session_id), judged.message.message_id)}):
+            _deliver([Acknowledgement(judged.hold, judged.message)], now=now)
+        else:
+            _settle_failed(judged.message, reason=reason, error=judged.judgement.error, now=now)
+        _let_go([judged.hold])
+        crash_point("fail.before_commit")
+    return True
+
+
+def _lanes_of(message: Message, own: str) -> set[str]:
+    """Every lane that failing this message touches."""
+    return {own, message.sender.lane_key} if message.sender is not None else {own}
+
+
+def _settle_failed(message: Message, *, reason: Message.Reason, error: str, now: datetime, by_sender: bool = False) -> bool:
+    changed = Message.objects.unsettled().filter(pk=message.pk).update(
+        status=Message.Status.FAILED, reason=reason, settled_at=now, lane=None, last_error=storable(error)
+    )  # fmt: skip
+    if not changed:
+        return False
+    _close_attempts([message.pk], outcome=Attempt.Outcome.FAILED, error=error, now=now)
+    if notices.wants_notice(message, withdrawn_by_sender=by_sender):
+        _send_notice(message, reason=reason, error=error, now=now)
+    return True
+
+
+def _send_notice(message: Message, *, reason: Message.Reason, error: str, now: datetime) -> None:
+    sender = message.sender
+    if sender is None:
+        return
+    draft = Draft(
+        project_id=message.project_id, target=sender, kind=Message.Kind.DELIVERY_FAILURE, sender_label="suzent",
+        content=notices.notice_text(message, reason=reason, error=error), message_id=notices.notice_id(message),
+        payload=notices.notice_payload(message, reason=reason), in_reply_to=message.message_id, ours=True,
+    )  # fmt: skip
+    lanes.mark_due(sender.lane_key, now=now)
+    _insert(draft, chain=Chain(message.hops + 1, message.root_id, message.message_id), now=now)
+
+
+def _close_attempts(message_ids: Sequence[int], *, outcome: Attempt.Outcome, now: datetime, error: str = "") -> None:
+    open_ones = Attempt.objects.filter(message__in=message_ids, outcome=None)
+    open_ones.update(outcome=outcome, finished_at=now, error=storable(error))
+
+
+# --- what people do --------------------------------------------------------------------------------------------
+def withdraw(message: Message, *, who: str, by_sender: bool, now: datetime, reason: str = "") -> Message:
+    """Take back a message that has not started. Raises NotPending, which says how far it is."""
+    error = f"withdrawn by {who}" + (f": {reason}" if reason else "")
+    with durable():
+        lanes.lock(_lanes_of(message, f"agent:{message.target}"))
+        current = Message.objects.select_related("sender").get(pk=message.pk)
+        if current.status != Message.Status.PENDING:
+            raise NotPending(f"The message is {current.status}; only a pending one can be withdrawn.", status=current.status)
+        _settle_failed(current, reason=Message.Reason.WITHDRAWN, error=error, now=now, by_sender=by_sender)
+        Intervention.objects.create(message=current, verb=Intervention.Verb.WITHDRAW, who=who, why=reason, at=now)
+        lanes.look_now([f"agent:{message.target}"], now=now)
+        lanes.wake_on_commit()
+    return Message.objects.get(pk=message.pk)
+
+
+def redeliver(message: Message, *, who: str, now: datetime, reason: str = "") -> Message:
+    """Try a failed message again under its own id, with fresh attempts and validity.
+
+    One that had its turn after all is acknowledged by the next claim, which finds the marker.
+    Raises NotFailed, TargetGone, TaskEnded.
+    """
+    key = f"agent:{message.target}"
+    with durable():
+        lanes.lock({key})
+        current = Message.objects.select_related("session").get(pk=message.pk)
+        _refuse_redelivery(current)
+        lifetime = current.valid_until - current.accepted_at if current.valid_until else None
+        Message.objects.failed().filter(pk=current.pk).update(
+            status=Message.Status.PENDING, reason=None, settled_at=None, lane=key, available_at=now,
+            max_attempts=F("attempts") + ATTEMPTS_GIVEN, losses=min(current.losses, 1), redeliveries=F("redeliveries") + 1,
+            valid_until=now + lifetime if lifetime else None,
+        )  # fmt: skip
+        Intervention.objects.create(message=current, verb=Intervention.Verb.REDELIVER, who=who, why=reason, at=now)
+        lanes.look_now([key], now=now)
+        lanes.wake_on_commit()
+    return Message.objects.get(pk=message.pk)
+
+
+def _refuse_redelivery(current: Message) -> None:
+    if current.status != Message.Status.FAILED:
+        raise NotFailed(f"The message is {current.status}; only a failed one can be retried.", status=current.status)
+    if current.kind == Message.Kind.SUBAGENT_TASK:
+        raise TaskEnded
+    if current.session is None or current.session.archived_at is not None:
+        raise TargetGone
+
+
+# --- sweep -----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Swept:
+    expired: int
+    repaired: int
+
+
+def sweep(*, now: datetime) -> Swept:
+    """Fail what expired while it waited anywhere in a lane, and repair what should not happen."""
+    overdue = Message.objects.overdue(now).select_related("sender").order_by("valid_until")[:SWEEP_BATCH]
+    expired = sum(_expire(message, now=now) for message in overdue)
+    return Swept(expired, _repair_lanes(now=now))
+
+
+def _expire(message: Message, *, now: datetime) -> bool:
+    with durable():
+        lanes.lock(_lanes_of(message, str(message.lane)))
+        current = Message.objects.overdue(now).filter(pk=message.pk).select_related("sender").first()
+        if current is None:
+            return False
+        error = "its validity ended before a turn could start"
+        _settle_failed(current, reason=Message.Reason.EXPIRED, error=error, now=now)
+        lanes.look_now([str(message.lane)], now=now)
+    return True
+
+
+def _repair_lanes(*, now: datetime) -> int:
+    """Make due what waits where nobody would look: a lane without a due time, or one dated by a clock that ran ahead."""
+    waiting = Message.objects.filter(lane=OuterRef("key"))
+    ahead = waiting.filter(Q(accepted_at__gt=now) | Exists(Attempt.objects.filter(message=OuterRef("pk"), finished_at__gt=now)))
+    with durable():
+        stranded = Lane.objects.filter(Q(due_at=None) & Exists(waiting) | Q(due_at__gt=now, lease_owner=None) & Exists(ahead))
+        keys = list(stranded.locked().values_list("key", flat=True))
+        Message.objects.unsettled().filter(lane__in=keys, available_at__gt=now).update(available_at=now)
+        lanes.look_now(keys, now=now)
+    return len(keys)

@@ -1,0 +1,64 @@
+"""Waking the dispatcher. A queued task is a hint: losing it loses nothing, and an error of the broker reaches nobody."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime, timedelta
+from functools import cache
+
+from django.conf import settings
+from django.db.models import Q, QuerySet
+from django_q.brokers import Broker, get_broker
+from django_q.tasks import async_task
+
+from inbox_app.models import Wake
+from sessions_app.clock import database_now
+from sessions_app.holder import LIVE_FOR
+from sessions_app.models import Holder
+from suzent_site.transactions import durable
+
+STALE_AFTER = timedelta(seconds=2)  # a note this old has outlived its task
+
+bell = threading.Event()  # rung at every wake of this process: a shift running here looks at once
+
+DISPATCH = "dispatch"
+ANSWER = "answer"
+
+
+def wake() -> bool:
+    """Queue one ``dispatch``, unless a live shift has room or one is queued. Whether it did."""
+    bell.set()
+    now = database_now()
+    if living_shifts(now=now).filter(free__gt=0).exists():
+        return False
+    return enqueue(DISPATCH, now=now)
+
+
+def enqueue(name: str, *, now: datetime) -> bool:
+    """Queue the task ``inbox_app.tasks.<name>`` unless it is queued already. Raises what the broker raises."""
+    with durable():
+        Wake.objects.get_or_create(name=name)
+        stale = Q(queued_at=None) | Q(queued_at__lt=now - STALE_AFTER) | Q(queued_at__gt=now + STALE_AFTER)
+        if not Wake.objects.filter(stale, name=name).update(queued_at=now):
+            return False
+    async_task(f"inbox_app.tasks.{name}", broker=_broker())
+    return True
+
+
+def taken(name: str) -> None:
+    """The queued task has begun: the next wake may queue another."""
+    with durable():
+        Wake.objects.filter(name=name).update(queued_at=None)
+
+
+def living_shifts(*, now: datetime) -> QuerySet[Holder]:
+    return Holder.objects.filter(kind=Holder.Kind.SHIFT, beat_at__gt=now - timedelta(seconds=LIVE_FOR))
+
+
+@cache
+def _broker() -> Broker:
+    """A sender waits half a second for Redis at most; q2's own connection must be more patient."""
+    broker = get_broker()
+    if settings.WAKE_REDIS_URL:
+        broker.connection = type(broker.connection).from_url(settings.WAKE_REDIS_URL)
+    return broker

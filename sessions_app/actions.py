@@ -1,0 +1,208 @@
+"""What people and agents do to projects, sessions and tokens: one transaction each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError
+
+from sessions_app import lanes, turns
+from sessions_app.models import AGENT_ID, ApiToken, Project, Session
+from suzent_site.errors import Conflict, Invalid, SuzentError
+from suzent_site.transactions import durable
+
+RESERVED_PREFIXES = ("ses_", "subagent-", "cron-", "social-", "suzent:", "peer:")
+TITLE_LIMIT = 200  # characters
+CONFIG_LIMIT = 64 * 1024  # bytes as JSON
+
+
+class IdTaken(Conflict):
+    """That id is in use, or was once: ids are never used again."""
+
+    code = "id_taken"
+
+
+class SessionGone(SuzentError):
+    """That session is archived."""
+
+    code = "target_gone"
+    status = 410
+
+
+def create_project(slug: str, *, name: str = "", runtimes: Sequence[str] | None = None, roots: Sequence[str] = ()) -> Project:
+    """Make a project. Raises Invalid, IdTaken."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", slug):
+        raise Invalid("slug", "must be 1 to 64 letters, digits, - or _, and begin with a letter or digit")
+    project = Project(slug=slug, name=_one_line("name", name), roots=list(roots))
+    if runtimes is not None:
+        project.runtimes = _known_runtimes(runtimes)
+    with durable():
+        if Project.objects.filter(slug=slug).exists():
+            raise IdTaken
+        project.save(force_insert=True)
+    return project
+
+
+def open_session(
+    project: Project,
+    *,
+    now: datetime,
+    agent_id: str = "",
+    title: str = "",
+    runtime: str = "",
+    config: dict[str, Any] | None = None,
+    kind: Session.Kind = Session.Kind.INTERACTIVE,
+    parent: Session | None = None,
+) -> Session:
+    """Make a session and its lane. Without ``agent_id`` an id is made. Raises Invalid, IdTaken, SessionGone."""
+    session = Session(
+        agent_id=_free_to_choose(agent_id) if agent_id else f"ses_{secrets.token_hex(10)}",
+        project=project, title=_one_line("title", title), runtime=_allowed_runtime(project, runtime or project.runtimes[0]),
+        config=_sound_config(config or {}), kind=kind, parent=parent, created_at=now, updated_at=now,
+    )  # fmt: skip
+    try:
+        with durable():
+            _refuse_if_archived(project)
+            if Session.objects.filter(pk=session.pk).exists():
+                raise IdTaken
+            session.save(force_insert=True)
+            lanes.ensure(session.lane_key)
+    except IntegrityError as error:  # another connection took the id between the look and the insert
+        raise IdTaken from error
+    return session
+
+
+def change_session(
+    session: Session, *, now: datetime, title: str | None = None, runtime: str | None = None, config: dict[str, Any] | None = None
+) -> Session:
+    """Change what may change of a session; None leaves a field as it is. Raises Invalid, SessionGone."""
+    changes: dict[str, Any] = {"updated_at": now}
+    if title is not None:
+        changes["title"] = _one_line("title", title)
+    if runtime is not None:
+        changes["runtime"] = _allowed_runtime(session.project, runtime)
+    if config is not None:
+        changes["config"] = _sound_config(config)
+    with durable():
+        if not Session.objects.open().filter(pk=session.pk).update(**changes):
+            raise SessionGone
+    session.refresh_from_db()
+    return session
+
+
+def archive_session(session: Session, *, now: datetime) -> bool:
+    """End a session: its turn and its descendants' are fenced off, its mail fails as target_gone. False: it was archived."""
+    with durable():
+        lanes.lock([session.lane_key])
+        if not Session.objects.open().filter(pk=session.pk).update(archived_at=now, updated_at=now):
+            return False
+        turns.request_stop(set(descendants_of(session)) - {session.pk}, now=now)
+        turns.fence_off(session.pk, error="the session was archived", now=now)
+        lanes.seize(session.lane_key, now=now)
+        lanes.wake_on_commit()
+    return True
+
+
+def stop_session(session: Session, *, now: datetime) -> bool:
+    """Ask the running turn of the session and its descendants to stop. False: none was running."""
+    with durable():
+        return turns.request_stop(descendants_of(session), now=now) > 0
+
+
+def descendants_of(session: Session) -> list[str]:
+    """The session's id and those of all sessions below it."""
+    found, level = [session.pk], [session.pk]
+    while level:
+        level = list(Session.objects.filter(parent__in=level).values_list("pk", flat=True))
+        found += level
+    return found
+
+
+@dataclass(frozen=True)
+class Minted:
+    """A new token with its secret, which is shown once and kept nowhere."""
+
+    token: ApiToken
+    secret: str
+
+
+def mint_token(project: Project, *, now: datetime, session: Session | None = None, expires_at: datetime | None = None) -> Minted:
+    """Make a bearer token of a session, or of the project where there is none. Raises Invalid."""
+    if session is not None and session.project_id != project.pk:
+        raise Invalid("agent", "belongs to another project")
+    secret = secrets.token_urlsafe(32)
+    with durable():
+        token = ApiToken.objects.create(
+            digest=digest_of(secret), hint=f"{secret[:4]}…{secret[-4:]}", project=project, session=session,
+            created_at=now, expires_at=expires_at,
+        )  # fmt: skip
+    return Minted(token, secret)
+
+
+def find_token(secret: str, *, now: datetime) -> ApiToken | None:
+    """The usable token with this secret: found by its digest, so no comparison leaks time."""
+    usable = ApiToken.objects.usable(now).select_related("project", "session")
+    return usable.filter(digest=digest_of(secret)).first()
+
+
+def revoke_token(token: ApiToken, *, now: datetime) -> bool:
+    """Refuse the token from now on, everywhere. False: it was revoked."""
+    with durable():
+        return ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=now) == 1
+
+
+def digest_of(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _free_to_choose(agent_id: str) -> str:
+    if not re.fullmatch(AGENT_ID, agent_id):
+        raise Invalid("agent_id", "must be 1 to 128 of A-Z a-z 0-9 _ . : - and begin with a letter or digit")
+    if agent_id.lower().startswith(RESERVED_PREFIXES):
+        raise Invalid("agent_id", f"must not begin with {', '.join(RESERVED_PREFIXES)}: those are ours")
+    return agent_id
+
+
+def _one_line(field: str, text: str) -> str:
+    if len(text) > TITLE_LIMIT:
+        raise Invalid(field, f"must be at most {TITLE_LIMIT} characters; it has {len(text)}")
+    if "\x00" in text:
+        raise Invalid(field, "must not contain NUL")
+    return text
+
+
+def _allowed_runtime(project: Project, runtime: str) -> str:
+    if runtime not in project.runtimes or runtime not in settings.RUNTIMES:
+        raise Invalid("runtime", f"must be one of this project's: {', '.join(sorted(set(project.runtimes) & set(settings.RUNTIMES)))}")
+    return runtime
+
+
+def _known_runtimes(runtimes: Sequence[str]) -> list[str]:
+    unknown = [name for name in runtimes if name not in settings.RUNTIMES]
+    if unknown or not runtimes:
+        raise Invalid("runtimes", f"must be some of {', '.join(settings.RUNTIMES)}")
+    return list(runtimes)
+
+
+def _sound_config(config: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(config, dict):
+        raise Invalid("config", "must be a JSON object")
+    written = json.dumps(config)
+    if len(written) > CONFIG_LIMIT:
+        raise Invalid("config", f"must be at most {CONFIG_LIMIT} bytes as JSON; it has {len(written)}")
+    if "\\u0000" in written:
+        raise Invalid("config", "must not contain NUL")
+    return config
+
+
+def _refuse_if_archived(project: Project) -> None:
+    if Project.objects.filter(pk=project.pk, archived_at__isnull=False).exists():
+        raise Conflict(f"The project {project.pk} is archived.")

@@ -1,0 +1,122 @@
+"""The lane holder: what every process that holds lanes runs beside its work.
+
+One thread renews the leases every third of a lease and sees stop requests within a second. The heartbeat is not its
+business: the claim loop writes it, so that a claim loop that hangs is seen.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+
+import structlog
+from django.db import DatabaseError, InterfaceError, connection
+
+from sessions_app import lanes
+from sessions_app.clock import database_now
+from sessions_app.models import Holder, Turn
+from suzent_site.processes import boot_id, process_started, this_host, uptime
+from suzent_site.transactions import durable
+
+LOOK_EVERY = 0.5  # seconds between looks for stop requests
+BEAT_EVERY = 0.5  # seconds between heartbeats that say nothing new
+LIVE_FOR = 3.0  # seconds after its last beat for which a holder counts as living
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass
+class Watched:
+    """A turn in progress, as its holder sees it."""
+
+    turn_id: int
+    stop: threading.Event
+
+
+class LaneHolder:
+    """Keeps the leases of one process alive. Use as a context manager."""
+
+    def __init__(self, kind: Holder.Kind) -> None:
+        self.owner = f"{kind}-{os.getpid()}-{secrets.token_hex(6)}"
+        self._kind = kind
+        self._watched: dict[str, Watched] = {}
+        self._doubtful: set[str] = set()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lane-holder", daemon=True)
+        self._beaten = (-1, 0.0)
+
+    def __enter__(self) -> LaneHolder:
+        with durable():
+            Holder.objects.create(
+                owner=self.owner, kind=self._kind, host=this_host(), boot_id=boot_id(), pid=os.getpid(),
+                process_started=process_started(os.getpid()), beat_at=database_now(), renewed_uptime=uptime(),
+            )  # fmt: skip
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        with durable():
+            Holder.objects.filter(pk=self.owner).delete()
+
+    def watch(self, key: str, turn_id: int) -> threading.Event:
+        """Look out for a stop request of this turn; the event is set when one comes, or when the lane is lost."""
+        watched = Watched(turn_id, threading.Event())
+        self._watched[key] = watched
+        return watched.stop
+
+    def forget(self, key: str) -> None:
+        self._watched.pop(key, None)
+
+    def beat(self, *, free: int) -> None:
+        """Say that the claim loop lives and how many turns it would take. Writes only what is new or due."""
+        told, at = self._beaten
+        if free == told and time.monotonic() - at < BEAT_EVERY:
+            return
+        with durable():
+            Holder.objects.filter(pk=self.owner).update(free=free, beat_at=database_now())
+        self._beaten = (free, time.monotonic())
+
+    def _run(self) -> None:
+        renewed = time.monotonic()
+        while not self._ended.wait(LOOK_EVERY):
+            try:
+                self._see_stops()
+                if time.monotonic() - renewed >= lanes.lease().total_seconds() / 3:
+                    renewed = time.monotonic()
+                    self._renew()
+            except (DatabaseError, InterfaceError) as error:
+                log.warning("holder_cannot_reach_database", owner=self.owner, error=str(error))
+                connection.close()
+        connection.close()
+
+    def _see_stops(self) -> None:
+        by_turn = {watched.turn_id: watched for watched in list(self._watched.values()) if not watched.stop.is_set()}
+        asked = Turn.objects.stop_requested().filter(pk__in=by_turn).values_list("pk", flat=True) if by_turn else []
+        for turn_id in asked:
+            by_turn[turn_id].stop.set()
+
+    def _renew(self) -> None:
+        held = lanes.renew(self.owner, now=database_now())
+        with durable():
+            Holder.objects.filter(pk=self.owner).update(renewed_uptime=uptime())
+        watched = dict(self._watched)
+        self._stop_what_was_lost(watched, held)
+        self._free_what_was_dropped(held - watched.keys())
+
+    def _stop_what_was_lost(self, watched: dict[str, Watched], held: set[str]) -> None:
+        for key in watched.keys() - held & self._watched.keys():
+            log.warning("lane_lost", key=key, owner=self.owner)
+            watched[key].stop.set()
+
+    def _free_what_was_dropped(self, unknown: set[str]) -> None:
+        """Free lanes that nobody here works on, seen so twice: the answer to some transaction was lost."""
+        dropped = unknown & self._doubtful
+        self._doubtful = unknown - dropped
+        if dropped:
+            lanes.end_leases(self.owner, now=database_now(), keys=dropped)
+            log.warning("lanes_freed", keys=sorted(dropped), owner=self.owner)

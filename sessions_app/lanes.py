@@ -1,0 +1,157 @@
+"""Lanes: the one lease of the system, and the only writer of lane columns.
+
+To run anything for an address you hold its lane. A :class:`Hold` is the proof: whoever shows a key, an owner and an
+epoch that are no longer the row's has lost the lane, even to itself, and changes nothing.
+
+Functions without a transaction of their own say so; they are steps of a transition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import cast
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models.functions import Coalesce
+from django.utils.module_loading import import_string
+
+from sessions_app.models import Holder, Lane
+from suzent_site.errors import Conflict
+from suzent_site.processes import boot_id, this_host, uptime
+from suzent_site.transactions import durable
+
+
+class LeaseLost(Conflict):
+    """The lane this turn held has gone to another holder; nothing was changed."""
+
+    code = "lease_lost"
+
+
+@dataclass(frozen=True)
+class Hold:
+    """The proof that one may run things for an address."""
+
+    key: str
+    owner: str
+    epoch: int
+
+
+def ensure(key: str) -> None:
+    """Make the lane with its session or peer. A step of the caller's transaction."""
+    Lane.objects.get_or_create(key=key)
+
+
+def mark_due(key: str, *, now: datetime) -> bool:
+    """Lock the lane and see that somebody looks. False: there is no such lane. A step of the caller's transaction."""
+    return Lane.objects.filter(key=key).update(due_at=Coalesce("due_at", now)) == 1
+
+
+def lock(keys: Iterable[str]) -> dict[str, Lane]:
+    """Lock lanes in key order until the caller's transaction ends."""
+    return {lane.key: lane for lane in Lane.objects.filter(key__in=set(keys)).locked()}
+
+
+def prove(hold: Hold, locked: dict[str, Lane]) -> Lane:
+    """The locked lane of ``hold``. Raises LeaseLost if it is no longer held so."""
+    lane = locked.get(hold.key)
+    if lane is None or (lane.lease_owner, lane.epoch) != (hold.owner, hold.epoch):
+        raise LeaseLost
+    return lane
+
+
+def holds_still(hold: Hold) -> bool:
+    """Whether the lane is still held so, as of now and without a lock: for reading tools."""
+    return Lane.objects.filter(key=hold.key, lease_owner=hold.owner, epoch=hold.epoch).exists()
+
+
+def claim(owner: str, *, now: datetime, limit: int) -> list[Hold]:
+    """Take up to ``limit`` due lanes, the longest due first. A step of the caller's transaction."""
+    due = list(_takeable(now).order_by("due_at").select_for_update(skip_locked=True)[:limit])
+    until = now + lease()
+    Lane.objects.filter(key__in=[lane.key for lane in due]).update(
+        lease_owner=owner, lease_until=until, due_at=until, epoch=F("epoch") + 1, wanted_until=None
+    )
+    return [Hold(lane.key, owner, lane.epoch + 1) for lane in due]
+
+
+def any_due(*, now: datetime) -> bool:
+    return _takeable(now).exists()
+
+
+def _takeable(now: datetime) -> QuerySet[Lane]:
+    """Due, and not held by a process of this machine that renewed within a lease by the machine's uptime.
+
+    That clock does not step, so setting the wall clock forward steals no live lease.
+    """
+    living = Holder.objects.filter(
+        owner=OuterRef("lease_owner"), host=this_host(), boot_id=boot_id(), renewed_uptime__gt=uptime() - lease().total_seconds()
+    )
+    return cast("QuerySet[Lane]", Lane.objects.due(now).filter(Q(lease_owner=None) | ~Exists(living)))
+
+
+def renew(owner: str, *, now: datetime) -> set[str]:
+    """Extend every lease of ``owner``; the keys of the lanes it holds."""
+    until = now + lease()
+    with durable():
+        held = set(Lane.objects.held_by(owner).locked().values_list("key", flat=True))
+        Lane.objects.held_by(owner).filter(key__in=held).update(lease_until=until, due_at=until)
+    return held
+
+
+def release(hold: Hold, *, due_at: datetime | None) -> bool:
+    """Let go of the lane. ``due_at``: when somebody should look next, None for not before new mail. A step."""
+    return _held(hold).update(lease_owner=None, lease_until=None, due_at=due_at) == 1
+
+
+def seize(key: str, *, now: datetime) -> None:
+    """End whatever holds or pauses the lane, fenced, and make it due: for archiving. A step, the lane locked."""
+    Lane.objects.filter(key=key).update(
+        epoch=F("epoch") + 1, lease_owner=None, lease_until=None, paused_at=None, wanted_until=None, due_at=now
+    )
+
+
+def look_now(keys: Collection[str], *, now: datetime) -> None:
+    """Make free lanes due at once; a held one is its holder's business. A step, the lanes locked."""
+    Lane.objects.filter(key__in=keys, lease_owner=None).update(due_at=now)
+
+
+def pause(key: str, *, now: datetime) -> bool:
+    """Start nothing more here; a running turn ends as it will. False: it was paused, or is not there."""
+    with durable():
+        return Lane.objects.filter(key=key, paused_at=None).update(paused_at=now) == 1
+
+
+def resume(key: str, *, now: datetime) -> bool:
+    """Go on where ``pause`` stopped. False: it was not paused."""
+    with durable():
+        resumed = Lane.objects.filter(key=key, paused_at__isnull=False).update(paused_at=None) == 1
+        look_now([key], now=now)
+        wake_on_commit()
+    return resumed
+
+
+def end_leases(owner: str, *, now: datetime, keys: Collection[str] | None = None) -> int:
+    """Free the lanes of a process that is gone (or those of ``keys``); they are due at once. The number of them."""
+    with durable():
+        lanes = Lane.objects.held_by(owner)
+        if keys is not None:
+            lanes = lanes.filter(key__in=keys)
+        held = list(lanes.locked().values_list("key", flat=True))
+        return lanes.filter(key__in=held).update(lease_owner=None, lease_until=None, due_at=now)
+
+
+def wake_on_commit() -> None:
+    """Have the dispatcher woken once this transaction is committed; a broker's error never reaches the caller."""
+    transaction.on_commit(import_string(settings.WAKE), robust=True)
+
+
+def lease() -> timedelta:
+    return timedelta(seconds=settings.SUZENT_LEASE_SECONDS)
+
+
+def _held(hold: Hold) -> QuerySet[Lane]:
+    return Lane.objects.filter(key=hold.key, lease_owner=hold.owner, epoch=hold.epoch)

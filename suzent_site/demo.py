@@ -1,0 +1,200 @@
+"""The conversation that ``up --demo`` plays: through REST on the running server, as any client would do it."""
+
+from __future__ import annotations
+
+import io
+import json
+import secrets
+import shlex
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from django.core.management import CommandError, call_command
+
+PROJECT = "demo"
+PLANNER, BAKER, BAND = "demo-planner", "demo-baker", "demo-band"
+TITLES = {PLANNER: "Planner", BAKER: "Baker", BAND: "Band"}
+# The agents are scripted: a line that begins with ! is what they do; in what they send, \n is a line break.
+REQUEST = rf"""The party is on Friday. Ask both of them what they bring.
+!send {BAKER} Which cake can you make by Friday?\n!sleep 0.5\n!send {PLANNER} A lemon cake, for twelve.
+!send {BAND} Which evening music do you play?\n!sleep 0.5\n!send {PLANNER} Swing, three hours of it."""
+PATIENCE = 60.0  # seconds for the whole conversation
+NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is our own server
+
+
+class Out(Protocol):
+    def write(self, text: str, /) -> object: ...
+
+
+class DemoFailed(Exception):
+    """Why the conversation could not be played, in a sentence."""
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Calls with a project token: what it sends without naming an agent comes from the user."""
+
+    base_url: str
+    token: str
+
+    def call(self, path: str, *, body: dict[str, Any] | None = None, agent: str = "") -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        if agent:
+            headers["X-Suzent-Agent"] = agent
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.base_url}{path}", data=data, headers=headers)
+        return _answer(request)
+
+
+def _answer(request: urllib.request.Request) -> dict[str, Any]:
+    try:
+        with NO_PROXY.open(request, timeout=90) as response:
+            answer: dict[str, Any] = json.load(response)
+            return answer
+    except urllib.error.HTTPError as error:
+        raise DemoFailed(f"{request.selector} answered {error.code}: {_detail(error)}") from error
+    except OSError as error:
+        raise DemoFailed(f"{request.full_url} cannot be reached: {error}") from error
+
+
+def _detail(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.load(error)["detail"])
+    except (ValueError, KeyError, TypeError):
+        return error.reason
+
+
+def play(base_url: str, out: Out) -> bool:
+    """Set the small project up if need be, play the conversation and print it. False: it did not come to its end."""
+    try:
+        rest = Rest(base_url.rstrip("/"), _token())
+        _open_sessions(rest)
+        _Play(rest, out).run()
+    except (DemoFailed, CommandError) as error:
+        out.write(f"\nThe demo stops here. {error}\n")
+        return False
+    return True
+
+
+def _token() -> str:
+    """A new token of the demo's project, which is made at the first start."""
+    with suppress(CommandError):  # it is there from an earlier start; if it is not, the next command says why
+        _command("project", "create", PROJECT)
+    return str(_command("token", "create", "--project", PROJECT)["token"])
+
+
+def _command(*words: str) -> dict[str, Any]:
+    printed = io.StringIO()
+    call_command(*words, stdout=printed)
+    answer: dict[str, Any] = json.loads(printed.getvalue())
+    return answer
+
+
+def _open_sessions(rest: Rest) -> None:
+    known = {session["agent_id"] for session in rest.call("/api/sessions?limit=50")["sessions"]}
+    for agent_id, title in TITLES.items():
+        if agent_id not in known:
+            rest.call("/api/sessions", body={"agent_id": agent_id, "title": title, "runtime": "scripted"})
+
+
+@dataclass
+class _Play:
+    """Follows every message that the user's one sets off, until no more come."""
+
+    rest: Rest
+    out: Out
+    give_up_at: float = field(default_factory=lambda: time.monotonic() + PATIENCE)
+    seen: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def run(self) -> None:
+        self.say(INTRODUCTION)
+        first = f"demo-{secrets.token_hex(4)}"
+        self.rest.call("/api/tools/agent_send", body={"agent_id": PLANNER, "message": REQUEST, "message_id": first})
+        while waiting := self.look(first):
+            self.follow(waiting)
+        self.show_transcript()
+        self.say(_how_to_go_on(self.rest))
+
+    def look(self, first: str) -> list[str]:
+        """Print messages that have come up since the first one; answer with those not settled yet, oldest first."""
+        for message in reversed(list(self.since(first))):
+            if message["message_id"] not in self.seen:
+                self.seen[message["message_id"]] = message
+                self.show(message)
+        return [message_id for message_id, message in self.seen.items() if message["settled_at"] is None]
+
+    def since(self, first: str) -> Iterator[dict[str, Any]]:
+        for message in self.rest.call(f"/api/messages?agent_id={PLANNER}&limit=50")["messages"]:
+            yield message
+            if message["message_id"] == first:
+                return
+
+    def show(self, message: dict[str, Any]) -> None:
+        sender = message["sender"] or "you"
+        self.say(f"\n{_clock(message['accepted_at'])}  {sender} → {message['agent_id']}   {message['message_id']}")
+        for line in message["content"].splitlines():
+            self.say(f"              │ {line}")
+        self.say(f"{_clock(message['accepted_at'])}  pending")
+        if message["settled_at"]:
+            self.show_end(message)
+
+    def follow(self, waiting: list[str]) -> None:
+        """Wait for the oldest to settle."""
+        message = self.rest.call(f"/api/messages/{waiting[0]}?wait=10")
+        if message["settled_at"]:
+            self.seen[waiting[0]] = message
+            self.show_end(message)
+        elif time.monotonic() > self.give_up_at:
+            raise DemoFailed(f"{waiting[0]} is {message['status']}; it waits for: {message['waiting_for']}.")
+
+    def show_end(self, message: dict[str, Any]) -> None:
+        name = f"   {message['message_id']}"
+        if message["started_at"]:
+            self.say(f"{_clock(message['started_at'])}  processing{name}: {message['agent_id']} was woken")
+        if message["status"] != "delivered":
+            raise DemoFailed(f"{message['message_id']} failed: {message['reason']}.")
+        self.say(f"{_clock(message['settled_at'])}  delivered{name}")
+
+    def show_transcript(self) -> None:
+        self.say(f"\nWhat {PLANNER} has in its transcript now (agent_read):")
+        read = self.rest.call("/api/tools/agent_read", body={"agent_id": PLANNER}, agent=BAKER)
+        for entry in read["messages"][-6:]:  # a request and two answers, each with a reply
+            self.say(f"  {entry['seq']:>3} {entry['role']:<10} {_short(entry['text'])}")
+
+    def say(self, line: str) -> None:
+        self.out.write(f"{line}\n")
+
+
+def _clock(moment: str) -> str:
+    return f"{datetime.fromisoformat(moment):%H:%M:%S.%f}"[:12]
+
+
+def _short(text: str) -> str:
+    line = text.replace("\n", " ⏎ ")
+    return line if len(line) <= 100 else f"{line[:99]}…"
+
+
+INTRODUCTION = f"""
+A conversation, through the real path: REST → committed row → django-q2 → lane → turn → transcript → acknowledgement.
+You ask {PLANNER}, it asks {BAKER} and {BAND}, and both answer it. They are scripted agents: a line that begins
+with ! is what they do, so you see the whole script of the play in the first message."""
+
+
+def _how_to_go_on(rest: Rest) -> str:
+    body = json.dumps({"agent_id": PLANNER, "message": "hello"})
+    send = [
+        "curl", "-sS", f"{rest.base_url}/api/tools/agent_send",
+        "-H", f"Authorization: Bearer {rest.token}", "-H", "Content-Type: application/json", "-d", body,
+    ]
+    return f"""
+That was all of it. Go on:
+  watch and repair    {rest.base_url}/admin/
+  the API's pages     {rest.base_url}/api/docs
+  send one yourself   {shlex.join(send)}
+"""

@@ -1,0 +1,72 @@
+"""What the environment may say, asked of a fresh process as an operator would start it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+NOT_INHERITED = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "DEBUG", "DJANGO_SETTINGS_MODULE")
+
+
+def started(data_dir, script="", **environment):
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in NOT_INHERITED and not name.startswith("SUZENT_")
+    }
+    return subprocess.run(
+        [sys.executable, "-c", f"import json; from suzent_site import settings as s; {script}"],
+        env=inherited | {"SUZENT_DATA_DIR": str(data_dir)} | environment, capture_output=True, text=True, timeout=60, check=False,
+    )
+
+
+def said(data_dir, expression, **environment):
+    process = started(data_dir, f"print(json.dumps({expression}))", **environment)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
+
+
+def test_the_defaults_need_nothing_but_a_directory(tmp_path):
+    assert said(tmp_path, "[s.DEBUG, s.SUZENT_HOST, s.SUZENT_PORT, s.DATABASES['default']['NAME'], 'orm' in s.Q_CLUSTER]") == [
+        False, "127.0.0.1", 25314, str(tmp_path / "suzent.sqlite3"), True,
+    ]
+    assert len((tmp_path / "secret_key").read_text()) > 50
+
+
+def test_sqlite_is_opened_for_many_writers(tmp_path):
+    options = said(tmp_path, "s.DATABASES['default']['OPTIONS']")
+    assert options["transaction_mode"] == "IMMEDIATE"
+    assert options["timeout"] == 20
+    assert "journal_mode=WAL" in options["init_command"]
+
+
+def test_redis_takes_over_broker_and_cache(tmp_path):
+    redis_url = "redis://127.0.0.1:6379/9"
+    broker, cache = said(tmp_path, "[s.Q_CLUSTER['redis'], s.CACHES['default']['LOCATION']]", REDIS_URL=redis_url)
+    assert broker.startswith(redis_url)
+    assert cache == redis_url
+
+
+def test_the_public_url_turns_on_what_https_needs(tmp_path):
+    expression = "[s.ALLOWED_HOSTS, s.CSRF_TRUSTED_ORIGINS, s.SESSION_COOKIE_SECURE, s.SECURE_HSTS_SECONDS > 0]"
+    hosts, origins, *secure = said(tmp_path, expression, SUZENT_PUBLIC_URL="https://suzent.example/")
+    assert "suzent.example" in hosts
+    assert origins == ["https://suzent.example"]
+    assert secure == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SUZENT_PORT", "99999"),
+        ("SUZENT_PORT", "http"),
+        ("SUZENT_LEASE_SECONDS", "0"),
+        ("SUZENT_TURN_CONCURRENCY", "many"),
+        ("SUZENT_LANE_LIMIT", "-1"),
+        ("DATABASE_URL", "mysql://localhost/suzent"),
+    ],
+)
+def test_a_bad_setting_is_refused_by_name(tmp_path, name, value):
+    process = started(tmp_path, **{name: value})
+    assert process.returncode != 0
+    assert f"ImproperlyConfigured: {name} must" in process.stderr
