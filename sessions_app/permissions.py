@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from sessions_app.authentication import Caller
+
+if TYPE_CHECKING:
+    from rest_framework.views import APIView  # that module loads this one, by its name in the settings
 
 
 class IsCaller(BasePermission):
