@@ -22,7 +22,7 @@ from suzent_site.preflight import NotReady, check_all
 from suzent_site.processes import Bell
 
 OPERATOR = "admin"
-PASS = 0.25  # seconds between two looks at the children
+PASS = 0.2  # seconds between two looks at the children
 LAST_ORDERS = 10.0  # seconds past the grace period until everything is killed
 SLOW = 15.0  # seconds without readiness after which we say what is missing
 
@@ -68,11 +68,12 @@ class Command(BaseCommand):
 
     def _become_ready(self) -> None:
         self.stdout.write(f"Starting the web server at {base_url()} and the cluster (process {os.getpid()}, Ctrl-C stops it).")
-        speak_at = time.monotonic() + SLOW
+        ask_at, speak_at = time.monotonic(), time.monotonic() + SLOW
         missing = "it does not answer"
         while missing and not self.bell.stop_asked:
             self.family.step(self.bell, seconds=PASS)
-            missing = what_is_missing()
+            if time.monotonic() >= ask_at:
+                missing, ask_at = what_is_missing(), time.monotonic() + PASS
             if missing and time.monotonic() >= speak_at:
                 self._say("up", f"still waiting: {missing}")
                 speak_at = time.monotonic() + SLOW

@@ -8,7 +8,6 @@ from typing import Any
 import uvicorn
 from django.conf import settings
 from django.core.management.base import BaseCommand
-from django.db import connections
 
 from suzent_site.processes import die_with_parent
 
@@ -25,8 +24,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["parent"]:
             die_with_parent(options["parent"])
-        # Under ASGI each request has a thread of its own, and a connection that outlived it would only leak.
-        connections.settings["default"]["CONN_MAX_AGE"] = 0
+        settings.STATIC_ROOT.mkdir(exist_ok=True)  # whitenoise wants to see it, even if its finders serve everything
         serve()
 
 
