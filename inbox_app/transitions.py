@@ -195,8 +195,8 @@ def claim(owner: str, *, now: datetime, limit: int) -> list[Next]:
     """Take up to ``limit`` due lanes and judge their heads. Lanes that turn out to have nothing are let go at once."""
     with durable():
         holds = lanes.claim(owner, now=now, limit=limit)
-        stopped = turns.close_lost([hold.key.removeprefix("agent:") for hold in holds], now=now)
-        found = _go_on(holds, stopped=stopped, now=now)
+        turns_left = turns.close_lost([hold.key.removeprefix("agent:") for hold in holds], now=now)
+        found = _go_on(holds, stopped=turns_left, now=now)
     crash_point("claim.after_commit")
     return found
 
@@ -312,7 +312,12 @@ def _leave_or_go_on(done: Sequence[Acknowledgement], *, locked: dict[str, Lane],
     going = [item.hold for item in done if item.go_on and _may_start(locked[item.hold.key], now=now)]
     leaving = [item.hold for item in done if item.hold not in going]
     _let_go(leaving)
-    return _go_on(going, stopped={}, now=now) if going else []
+    if not going:
+        return []
+    # Normally none: but a commit of this very transaction whose answer was lost has begun the next turns already.
+    begun = Message.objects.filter(lane__in=[hold.key for hold in going], status=Message.Status.PROCESSING)
+    stopped = turns.close_lost(list(begun.values_list("session_id", flat=True)), now=now)
+    return _go_on(going, stopped=stopped, now=now)
 
 
 def _may_start(lane: Lane, *, now: datetime) -> bool:

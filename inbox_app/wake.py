@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import datetime, timedelta
 from functools import cache
 
@@ -18,12 +19,15 @@ from suzent_site.transactions import durable
 
 STALE_AFTER = timedelta(seconds=2)  # a note this old has outlived its task
 
+bell = threading.Event()  # rung at every wake of this process: a shift running here looks at once
+
 DISPATCH = "dispatch"
 ANSWER = "answer"
 
 
 def wake() -> bool:
     """Queue one ``dispatch``, unless a live shift has room or one is queued. Whether it did."""
+    bell.set()
     now = database_now()
     if living_shifts(now=now).filter(free__gt=0).exists():
         return False

@@ -107,13 +107,6 @@ def release(hold: Hold, *, due_at: datetime | None) -> bool:
     return _held(hold).update(lease_owner=None, lease_until=None, due_at=due_at) == 1
 
 
-def take_back(hold: Hold) -> Hold:
-    """Fence off the thread that runs under ``hold``, keeping the lane. Raises LeaseLost. A step."""
-    if _held(hold).update(epoch=F("epoch") + 1) != 1:
-        raise LeaseLost
-    return Hold(hold.key, hold.owner, hold.epoch + 1)
-
-
 def seize(key: str, *, now: datetime) -> None:
     """End whatever holds or pauses the lane, fenced, and make it due: for archiving. A step, the lane locked."""
     Lane.objects.filter(key=key).update(

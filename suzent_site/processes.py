@@ -34,10 +34,7 @@ def this_host() -> str:
 @cache
 def boot_id() -> str:
     """Different after every boot of the machine; empty where the system does not tell."""
-    try:
-        return (_PROC / "sys" / "kernel" / "random" / "boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
+    return _text_of(_PROC / "sys" / "kernel" / "random" / "boot_id").strip()
 
 
 def uptime() -> float:
@@ -99,6 +96,19 @@ def adopt_orphans() -> None:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def reap() -> dict[int, int]:
+    """Collect every child that has ended: its pid and exit code (negative: the signal that killed it)."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if not pid:
+            return ended
+        ended[pid] = os.waitstatus_to_exitcode(status)
+
+
 class Bell:
     """A sleep that the signals it listens for end. It remembers whether it was asked to stop."""
 
@@ -135,19 +145,24 @@ class Bell:
 
 def _stat(pid: int) -> list[str]:
     """The fields of /proc/<pid>/stat after the name, which may hold blanks and brackets itself."""
+    return _text_of(_PROC / str(pid) / "stat").rpartition(")")[2].split()
+
+
+def _text_of(file: Path) -> str:
     try:
-        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+        return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return []
-    return text.rpartition(")")[2].split()
+        return ""
 
 
 def _children(pid: int) -> list[int]:
+    """Of all its threads: the kernel lists children by the thread that forked them."""
+    threads = _PROC / str(pid) / "task"
     try:
-        text = (_PROC / str(pid) / "task" / str(pid) / "children").read_text(encoding="ascii")
+        lists = [threads / thread / "children" for thread in os.listdir(threads)]
     except OSError:
         return []
-    return [int(child) for child in text.split()]
+    return [int(child) for file in lists for child in _text_of(file).split()]
 
 
 def _answers_to(pid: int) -> bool:

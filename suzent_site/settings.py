@@ -238,6 +238,13 @@ STORAGES = {
 }
 WHITENOISE_USE_FINDERS = True  # nothing to collect before the first start
 LOGIN_URL = "admin:login"
-UNFOLD = {"SITE_TITLE": "Suzent", "SITE_HEADER": "Suzent", "SITE_SYMBOL": "forum"}
+UNFOLD = {
+    "SITE_TITLE": "Suzent",
+    "SITE_HEADER": "Suzent",
+    "SITE_SYMBOL": "forum",
+    "STYLES": ["suzent_site.console.stylesheet"],
+    "DASHBOARD_CALLBACK": "inbox_app.console.dashboard",
+    "SIDEBAR": {"navigation": "inbox_app.console.navigation"},
+}
 LOGGING_CONFIG = None
 logging_config(SUZENT_LOG_LEVEL)

@@ -1,0 +1,137 @@
+"""One delivery: run the turn of a message and say how it ended. No transaction is open while the agent thinks."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.db import InterfaceError, OperationalError, connection
+from django.utils.module_loading import import_string
+
+from inbox_app import provenance
+from inbox_app.backoff import delay
+from inbox_app.models import Attempt, Message
+from inbox_app.transitions import Acknowledgement, Setback, Work
+from sessions_app import lanes, turns
+from sessions_app.clock import database_now
+from sessions_app.lanes import LeaseLost
+from sessions_app.models import Session, TranscriptEntry, Turn
+from sessions_app.runtimes.base import HistoryEntry, RunningTurn, TurnInput, TurnResult, Unavailable, runtime_named
+from suzent_site.transactions import until_answered
+
+log = structlog.get_logger(__name__)
+_rng = random.Random()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a delivery ended: exactly one of these is set, or none where the lane was lost."""
+
+    acknowledgement: Acknowledgement | None = None
+    setback: Setback | None = None
+
+
+def deliver(work: Work, stop: threading.Event) -> Ended:
+    """Run the turn and commit it. Whatever the agent raises becomes a setback; a lost lane ends without a trace."""
+    try:
+        result = runtime_named(_session(work).runtime).run(_running_turn(work, stop))
+    except Unavailable as unavailable:
+        return _ended_badly(work, stop, deferred(work, unavailable))
+    except (OperationalError, InterfaceError) as error:  # the database went away under a tool: not the message's fault
+        connection.close()
+        return _ended_badly(work, stop, deferred(work, Unavailable(detail=f"database: {error}")))
+    except Exception as error:  # noqa: BLE001  # the border around one delivery: it becomes a release or a fail
+        log.warning("turn_raised", message_id=work.message.message_id, agent_id=work.message.target, error=type(error).__name__)
+        return _ended_badly(work, stop, raised(work, f"{type(error).__name__}: {error}"))
+    return _commit(work, result)
+
+
+def raised(work: Work, error: str) -> Setback:
+    return Setback(error, database_now() + delay(work.message.attempts + 1, rng=_rng), charged=True)
+
+
+def timed_out(work: Work) -> Setback:
+    error = f"the turn did not end within {settings.SUZENT_TURN_TIMEOUT:g} seconds"
+    return Setback(error, database_now() + delay(work.message.attempts + 1, rng=_rng), charged=True, timed_out=True)
+
+
+def died_alone(work: Work, error: str) -> Setback:
+    """Its own process died with it: counted against the message, never charged as an attempt."""
+    retry_at = database_now() + delay(work.message.losses, rng=_rng)
+    return Setback(error, retry_at, outcome=Attempt.Outcome.LOST, died_alone=True)
+
+
+def drained() -> Setback:
+    return Setback("the worker was asked to stop", database_now(), outcome=Attempt.Outcome.RELEASED)
+
+
+def deferred(work: Work, unavailable: Unavailable) -> Setback:
+    wait = delay(work.message.deferrals + 1, rng=_rng)
+    if unavailable.retry_after is not None:
+        wait = timedelta(seconds=max(unavailable.retry_after, 0))
+    return Setback(f"unavailable: {unavailable.detail}", database_now() + wait, outcome=Attempt.Outcome.RELEASED, deferred=True)
+
+
+def _ended_badly(work: Work, stop: threading.Event, setback: Setback) -> Ended:
+    """A turn that was asked to stop is stopped, however it ended: it commits what it has and is not tried again."""
+    give_up_at = time.monotonic() + lanes.lease().total_seconds()
+    if stop.is_set() and until_answered(lambda: turns.was_asked_to_stop(work.turn.pk), give_up_at=give_up_at):
+        return _commit(work, None, error=setback.error)
+    return Ended(setback=setback)
+
+
+def _commit(work: Work, result: TurnResult | None, *, error: str = "") -> Ended:
+    give_up_at = time.monotonic() + lanes.lease().total_seconds()
+    try:
+        state = until_answered(lambda: _commit_once(work, result, error=error), give_up_at=give_up_at)
+    except LeaseLost:
+        log.warning("commit_refused", message_id=work.message.message_id, agent_id=work.message.target, epoch=work.hold.epoch)
+        return Ended()
+    outcome = Attempt.Outcome.STOPPED if state == Turn.State.STOPPED else Attempt.Outcome.DELIVERED
+    return Ended(Acknowledgement(work.hold, work.message, outcome))
+
+
+def _commit_once(work: Work, result: TurnResult | None, *, error: str) -> Turn.State:
+    message = work.message
+    asked = turns.Entry(TranscriptEntry.Role.USER, message.content, [provenance.header(message)], message.message_id)
+    answered = [] if result is None else [turns.Entry(TranscriptEntry.Role.ASSISTANT, result.text, list(result.parts))]
+    return turns.commit(
+        work.turn, work.hold, entries=[asked, *answered], marks=[turns.Mark(message.message_id, digest_of(message))],
+        usage=dict(result.usage) if result else {}, error=error, now=database_now(),
+    )  # fmt: skip
+
+
+def digest_of(message: Message) -> str:
+    """What the marker remembers of a message, so that its id sent again with other content is still a conflict."""
+    parts = (message.sender_id or "", message.target, message.kind, message.content)
+    return hashlib.sha256("\x00".join(parts).encode()).hexdigest()
+
+
+def _running_turn(work: Work, stop: threading.Event) -> RunningTurn:
+    session, message = _session(work), work.message
+    tools = import_string(settings.TOOLS)(hold=work.hold, session=session, turn=work.turn, message_ids=(message.message_id,))
+    given = TurnInput(message.message_id, message.kind, message.content, work.attempt.number, provenance.header(message))
+    return RunningTurn(
+        agent_id=session.agent_id, config=session.config, inputs=(given,), tools=tools, emit=_emit, stop=stop,
+        history=lambda limit: [
+            HistoryEntry(entry.seq, entry.role, entry.text, entry.created_at) for entry in turns.history(session.agent_id, limit)
+        ],
+    )  # fmt: skip
+
+
+def _emit(event: Mapping[str, Any]) -> None:
+    """Nobody watches a turn that a message started; those that stream their events come with interactive turns."""
+
+
+def _session(work: Work) -> Session:
+    if work.message.session is None:
+        raise LookupError(f"message {work.message.pk} has no session")
+    return work.message.session

@@ -1,0 +1,206 @@
+"""What the tools and the message calls take and answer."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+from django.core.validators import RegexValidator
+from rest_framework import serializers
+
+from inbox_app.models import CONTENT_LIMIT, MESSAGE_ID, Attempt, Message
+from sessions_app.models import Session
+from sessions_app.serializers import PAGE_LIMIT, Choice, QuerySerializer, Seconds, StrictSerializer, Text, Whole
+
+OWN_PREFIXES = ("subagent-result-", "failure-", "remote-", "turn-")
+VALID_FOR_LIMIT = 30 * 24 * 3600  # seconds
+WAIT_LIMIT = 60  # seconds
+REASON_LENGTH = 500
+CURSOR_LENGTH = 400
+# Letters and symbols by category that nevertheless show nothing: fillers, joiners, selectors, the empty Braille cell.
+_INVISIBLE = {chr(code) for code in (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *range(0xFE00, 0xFE10))}
+_message_id = RegexValidator(rf"^{MESSAGE_ID}\Z", "has 1 to 128 letters, digits and _ . : -")
+
+
+def is_blank(text: str) -> bool:
+    """Nothing to see: spaces, line ends, zero-width, format and control characters only."""
+    return all(char in _INVISIBLE or unicodedata.category(char)[0] in "ZC" for char in text)
+
+
+class AgentList(StrictSerializer):
+    status = Choice(
+        choices=["active", "recent"],
+        default="active",
+        help_text="active: those in a turn now. recent: all that are not archived, those that changed last first.",
+    )
+    limit = Whole(default=20, min_value=1, max_value=PAGE_LIMIT, help_text="How many at most.")
+    cursor = Text(required=False, max_length=CURSOR_LENGTH, help_text="The next_cursor of the page before.")
+
+
+class AgentRead(StrictSerializer):
+    agent_id = Text(help_text="Whose conversation to read.")
+    before = Whole(required=False, min_value=1, max_value=2**62, help_text="Only entries with a smaller seq.")
+
+
+class AgentSend(StrictSerializer):
+    agent_id = Text(help_text="Who is to get the message.")
+    message = Text(max_length=CONTENT_LIMIT, help_text="The text. The target sees it unchanged.")
+    message_id = Text(
+        required=False,
+        validators=[_message_id],
+        help_text="Your own key for this message: sent again with the same content it is not delivered twice.",
+    )
+    in_reply_to = Text(required=False, validators=[_message_id], help_text="The message_id that this answers.")
+    valid_for = Seconds(
+        required=False,
+        max_value=VALID_FOR_LIMIT,
+        help_text="Seconds after which it is no longer worth starting on; more than 0.",
+    )
+
+    def validate_message(self, message: str) -> str:
+        if is_blank(message):
+            raise serializers.ValidationError("may not be blank")
+        return message
+
+    def validate_message_id(self, message_id: str) -> str:
+        if message_id.startswith(OWN_PREFIXES):
+            raise serializers.ValidationError(f"may not begin with {', '.join(OWN_PREFIXES)}: those ids are made here")
+        return message_id
+
+    def validate_valid_for(self, seconds: float) -> float:
+        if seconds <= 0:
+            raise serializers.ValidationError("must be more than 0")
+        return seconds
+
+
+class AgentStop(StrictSerializer):
+    agent_id = Text(help_text="Whose running turn is to stop.")
+
+
+class _Out(serializers.Serializer):  # type: ignore[type-arg]  # generic in the stubs only
+    """An answer."""
+
+
+class ToolOut(_Out):
+    type = serializers.ChoiceField(choices=["function"])
+    name = serializers.CharField()
+    description = serializers.CharField()
+    parameters = serializers.DictField(help_text="JSON Schema of the arguments.")
+
+
+class ToolsOut(_Out):
+    tools = ToolOut(many=True)
+
+
+class AgentOut(_Out):
+    agent_id = serializers.CharField()
+    title = serializers.CharField(allow_blank=True)
+    kind = serializers.ChoiceField(choices=Session.Kind.choices)
+    status = serializers.ChoiceField(choices=["active", "idle", "archived"])
+    project_id = serializers.CharField()
+    parent_agent_id = serializers.CharField(allow_null=True)
+    updated_at = serializers.DateTimeField()
+    unread = serializers.IntegerField(help_text="Messages for it that have not settled.")
+
+
+class AgentListOut(_Out):
+    agents = AgentOut(many=True)
+    has_more = serializers.BooleanField()
+    next_cursor = serializers.CharField(allow_null=True)
+
+
+class EntryOut(_Out):
+    seq = serializers.IntegerField()
+    role = serializers.ChoiceField(choices=["user", "assistant", "system", "tool"])
+    text = serializers.CharField(allow_blank=True)
+    created_at = serializers.DateTimeField()
+
+
+class AgentReadOut(_Out):
+    agent_id = serializers.CharField()
+    kind = serializers.ChoiceField(choices=Session.Kind.choices)
+    status = serializers.ChoiceField(choices=["active", "idle", "archived"])
+    title = serializers.CharField(allow_blank=True)
+    messages = EntryOut(many=True)
+    message_count = serializers.IntegerField(help_text="Entries in the whole transcript.")
+    omitted_message_count = serializers.IntegerField(help_text="Older entries that this answer leaves out.")
+    transcript_truncated = serializers.BooleanField(help_text="Whether entries are left out or one was cut.")
+
+
+class AgentSendOut(_Out):
+    message_id = serializers.CharField()
+    agent_id = serializers.CharField()
+    status = serializers.ChoiceField(choices=Message.Status.choices)
+    transport = serializers.ChoiceField(choices=Message.Transport.choices)
+    created = serializers.BooleanField(help_text="False: this very message had been sent before.")
+
+
+class AgentStopOut(_Out):
+    agent_id = serializers.CharField()
+    status = serializers.ChoiceField(choices=["stopping"])
+
+
+class AttemptOut(_Out):
+    number = serializers.IntegerField()
+    outcome = serializers.ChoiceField(choices=Attempt.Outcome.choices, allow_null=True)
+    started_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)
+    error = serializers.CharField(allow_blank=True)
+
+
+class MessageOut(_Out):
+    message_id = serializers.CharField()
+    project_id = serializers.CharField()
+    agent_id = serializers.CharField(help_text="Who is to get it.")
+    sender = serializers.CharField(source="sender_id", allow_null=True)
+    sender_label = serializers.CharField(allow_blank=True)
+    kind = serializers.ChoiceField(choices=Message.Kind.choices)
+    transport = serializers.ChoiceField(choices=Message.Transport.choices)
+    content = serializers.CharField()
+    status = serializers.ChoiceField(choices=Message.Status.choices)
+    reason = serializers.ChoiceField(choices=Message.Reason.choices, allow_null=True)
+    in_reply_to = serializers.CharField(allow_null=True)
+    hops = serializers.IntegerField()
+    accepted_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    settled_at = serializers.DateTimeField(allow_null=True)
+    valid_until = serializers.DateTimeField(allow_null=True)
+
+    def to_representation(self, instance: Message) -> dict[str, Any]:
+        shown: dict[str, Any] = super().to_representation(instance)
+        return {**shown, "in_reply_to": instance.in_reply_to or None}
+
+
+class MessageDetailOut(MessageOut):
+    attempts = AttemptOut(many=True)
+    next_attempt_at = serializers.DateTimeField(allow_null=True)
+    waiting_for = serializers.CharField(allow_null=True, help_text="What it waits for, in words; null once it has settled.")
+
+
+class MessagePageOut(_Out):
+    messages = MessageOut(many=True)
+    has_more = serializers.BooleanField()
+    next_cursor = serializers.CharField(allow_null=True)
+
+
+class ListMessages(QuerySerializer):
+    direction = Choice(
+        choices=["sent", "received"], required=False, help_text="Of your session; without one, of the session agent_id."
+    )
+    status = Choice(choices=Message.Status.choices, required=False)
+    agent_id = Text(required=False, help_text="Only those to or from this session.")
+    project = Text(required=False, help_text="Only this project's; for operators.")
+    limit = Whole(default=20, min_value=1, max_value=PAGE_LIMIT)
+    cursor = Text(required=False, max_length=CURSOR_LENGTH)
+
+
+class WhichMessage(QuerySerializer):
+    project = Text(required=False, help_text="For operators, where two projects have a message of this id.")
+
+
+class ReadMessage(WhichMessage):
+    wait = Whole(default=0, min_value=0, max_value=WAIT_LIMIT, help_text="Seconds to wait for it to settle.")
+
+
+class WithReason(StrictSerializer):
+    reason = Text(required=False, allow_blank=True, max_length=REASON_LENGTH, help_text="Why; kept beside the message.")

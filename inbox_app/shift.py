@@ -1,0 +1,292 @@
+"""A shift: one django-q2 task that claims due lanes into its threads, stays while there is work and then leaves.
+
+The loop calls :meth:`Shift.step` and holds no logic; turns run in threads that hand their end back to the loop, which
+alone settles them: many acknowledgements and the next heads of their lanes go into one transaction.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+from django.conf import settings
+from django.db import connection
+from django_q.conf import Conf
+
+from inbox_app import dispatcher, transitions, wake
+from inbox_app.dispatcher import Ended
+from inbox_app.drain import draining
+from inbox_app.judgement import Verdict
+from inbox_app.models import Attempt
+from inbox_app.solitary import Died, Nursery, NurseryGone
+from inbox_app.transitions import Acknowledgement, Judged, Next, Setback, Work
+from sessions_app import lanes
+from sessions_app.clock import database_now
+from sessions_app.holder import LaneHolder
+from sessions_app.models import Holder
+from suzent_site.transactions import until_answered
+
+LINGER: Final = 2.0  # seconds a shift stays after its last work: a message sent then starts at once
+POLL_WARM: Final = 0.02  # seconds between looks while it lingers
+POLL_COOL: Final = 0.1  # seconds between looks while only long turns run
+PAUSE_AFTER_ERROR: Final = 0.5  # seconds
+MESSAGES_A_HOLD: Final = 8  # then a lane with much mail goes to the back
+
+log = structlog.get_logger(__name__)
+_nursery: Nursery | None = None
+
+
+def run_shift() -> None:
+    """Work until there has been nothing to do for a while, or until the order to drain."""
+    nursery = _ready_nursery()
+    with LaneHolder(Holder.Kind.SHIFT) as holder:
+        shift = Shift(holder, nursery)
+        try:
+            while shift.on_duty():
+                _pass(shift)
+        finally:
+            shift.leave()
+    connection.close()
+
+
+def _pass(shift: Shift) -> None:
+    try:
+        shift.step()
+    except Exception:  # the border around one pass of the worker loop
+        log.exception("shift_pass_failed", owner=shift.owner)
+        connection.close()
+        time.sleep(PAUSE_AFTER_ERROR)
+    shift.rest()
+
+
+def _ready_nursery() -> Nursery:
+    """The nursery of this process, forked while it has no threads."""
+    global _nursery  # noqa: PLW0603  # one a process, kept from shift to shift
+    if _nursery is None or not _nursery.usable():
+        _nursery = Nursery()
+    return _nursery
+
+
+@dataclass
+class Run:
+    """A turn that a thread of this shift runs."""
+
+    work: Work
+    stop: threading.Event
+    since: float
+    in_a_row: int
+
+
+class Shift:
+    def __init__(self, holder: LaneHolder, nursery: Nursery) -> None:
+        self.owner = holder.owner
+        self._holder = holder
+        self._nursery = nursery
+        self._runs: dict[str, Run] = {}
+        self._ended: queue.SimpleQueue[tuple[Run, Ended]] = queue.SimpleQueue()
+        self._crew = Crew()
+        self._worked_at = time.monotonic()
+        self._full_told_at = 0.0
+        self._leaving = False
+        self._drained_at: float | None = None
+
+    # --- the loop ------------------------------------------------------------------------------------------------
+    def on_duty(self) -> bool:
+        """Whether to make another pass. Before it says no, it has said so to everybody and looked once more."""
+        if self._runs or not self._ended.empty():
+            return True
+        if self._leaving or draining():
+            return False
+        if time.monotonic() - self._worked_at < LINGER:
+            return True
+        self._holder.beat(free=0)
+        return lanes.any_due(now=database_now())
+
+    def step(self) -> bool:
+        """One pass: settle what ended, claim what is due, see to the limits. True if there was anything to do."""
+        worked = self._settle_ended()
+        self._see_to_time_limits()
+        if not self._may_claim():
+            self._tell_that_full()
+        elif lanes.any_due(now=database_now()):
+            self._begin(transitions.claim(self.owner, now=database_now(), limit=self._room()), in_a_row=1)
+            worked = True
+        self._holder.beat(free=self._room() if self._may_claim() else 0)
+        if worked:
+            self._worked_at = time.monotonic()
+        return worked
+
+    def rest(self) -> None:
+        """Wait for the bell (a turn ended, a message came from this process) or for the next look."""
+        warm = time.monotonic() - self._worked_at < LINGER
+        wake.bell.wait(POLL_WARM if warm else POLL_COOL)
+        wake.bell.clear()
+
+    def leave(self) -> None:
+        self._crew.dismiss()
+
+    def _room(self) -> int:
+        return settings.SUZENT_TURN_CONCURRENCY - len(self._runs)
+
+    def _may_claim(self) -> bool:
+        return self._room() > 0 and not self._leaving and not draining()
+
+    def _tell_that_full(self) -> None:
+        """Say at once that there is no room, and have another shift started while lanes are due."""
+        self._holder.beat(free=0)
+        if draining() or time.monotonic() - self._full_told_at < wake.STALE_AFTER.total_seconds() / 10:
+            return
+        self._full_told_at = time.monotonic()
+        if lanes.any_due(now=database_now()):
+            wake.wake()
+
+    # --- starting ------------------------------------------------------------------------------------------------
+    def _begin(self, found: Iterable[Next], *, in_a_row: int) -> None:
+        for item in found:
+            if isinstance(item, Judged):
+                self._settle_judged(item)
+            else:
+                self._start(item, in_a_row=in_a_row)
+
+    def _start(self, work: Work, *, in_a_row: int) -> None:
+        stop = self._holder.watch(work.hold.key, work.turn.pk)
+        run = Run(work, stop, time.monotonic(), in_a_row)
+        self._runs[work.hold.key] = run
+        self._crew.hand(lambda: self._execute(run))
+
+    def _execute(self, run: Run) -> None:
+        """In a thread of the crew: run the turn, then hand its end to the loop."""
+        ended = self._run_alone(run) if run.work.alone else dispatcher.deliver(run.work, run.stop)
+        self._ended.put((run, ended))
+        wake.bell.set()
+
+    def _run_alone(self, run: Run) -> Ended:
+        try:
+            answer = self._nursery.run(run.work, run.stop, seconds=settings.SUZENT_TURN_TIMEOUT)
+        except NurseryGone:
+            self._leaving = True  # a new nursery can only be forked by a process without threads
+            return Ended(setback=Setback("its worker lost the means to run it alone", database_now(), Attempt.Outcome.LOST))
+        if answer is None:
+            return Ended(setback=dispatcher.timed_out(run.work))
+        if isinstance(answer, Died):
+            return self._after_death(run, answer)
+        return answer
+
+    def _after_death(self, run: Run, died: Died) -> Ended:
+        if not self._nursery.usable():  # then it was not the message that killed its process
+            return Ended(setback=Setback(died.how, database_now(), Attempt.Outcome.LOST))
+        return Ended(setback=dispatcher.died_alone(run.work, died.how))
+
+    # --- settling ------------------------------------------------------------------------------------------------
+    def _settle_ended(self) -> bool:
+        ended = self._take_ended()
+        done = [(run, end.acknowledgement) for run, end in ended if end.acknowledgement is not None]
+        for run, end in ended:
+            if end.setback is not None:
+                self._release(run, end.setback)
+        self._acknowledge(done)
+        return bool(ended)
+
+    def _take_ended(self) -> list[tuple[Run, Ended]]:
+        """What the threads handed back, less what has been given up meanwhile: past its time limit, or drained."""
+        taken = []
+        while not self._ended.empty():
+            run, ended = self._ended.get()
+            if self._runs.get(run.work.hold.key) is run:
+                self._drop(run)
+                taken.append((run, ended))
+        return taken
+
+    def _drop(self, run: Run) -> None:
+        del self._runs[run.work.hold.key]
+        self._holder.forget(run.work.hold.key)
+
+    def _acknowledge(self, done: list[tuple[Run, Acknowledgement]]) -> None:
+        if not done:
+            return
+        in_a_row = {run.work.hold.key: run.in_a_row for run, _ in done}
+        acks = [replace(ack, go_on=self._may_go_on(run)) for run, ack in done]
+        found = until_answered(lambda: transitions.acknowledge(acks, now=database_now()), give_up_at=_lease_end())
+        for item in found:
+            self._begin([item], in_a_row=in_a_row[item.hold.key] + 1)
+
+    def _may_go_on(self, run: Run) -> bool:
+        return run.in_a_row < MESSAGES_A_HOLD and not self._leaving and not draining()
+
+    def _release(self, run: Run, setback: Setback) -> None:
+        until_answered(lambda: transitions.release(run.work, setback, now=database_now()), give_up_at=_lease_end())
+
+    def _settle_judged(self, item: Judged) -> None:
+        if item.judgement.verdict == Verdict.FAIL:
+            transitions.fail(item, now=database_now())
+            return
+        stopped = item.judgement.verdict == Verdict.STOPPED
+        outcome = Attempt.Outcome.STOPPED if stopped else Attempt.Outcome.DELIVERED
+        found = transitions.acknowledge([Acknowledgement(item.hold, item.message, outcome, go_on=True)], now=database_now())
+        self._begin(found, in_a_row=1)
+
+    # --- limits --------------------------------------------------------------------------------------------------
+    def _see_to_time_limits(self) -> None:
+        now = time.monotonic()
+        for run in [run for run in self._runs.values() if now - run.since > settings.SUZENT_TURN_TIMEOUT and not run.work.alone]:
+            self._give_up_on(run)
+        if draining():
+            self._see_to_drain(now)
+
+    def _give_up_on(self, run: Run) -> None:
+        """Its thread hangs: fence it off. This process counts as gone and ends when its other turns are done."""
+        log.warning("turn_timed_out", message_id=run.work.message.message_id, agent_id=run.work.message.target)
+        run.stop.set()
+        self._drop(run)
+        self._leaving = True
+        Conf.MAX_RSS = 1  # q2's own way of having a worker process replaced once its task is done
+        self._release(run, dispatcher.timed_out(run.work))
+        self._tell_that_full()
+
+    def _see_to_drain(self, now: float) -> None:
+        self._drained_at = self._drained_at or now
+        if now - self._drained_at < settings.SUZENT_SHUTDOWN_GRACE:
+            return
+        for run in list(self._runs.values()):
+            run.stop.set()
+            self._drop(run)
+            self._release(run, dispatcher.drained())
+
+
+class Crew:
+    """Threads that run jobs, as many as are ever busy at once. Daemons: a hung one must not keep the process alive."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._size = 0
+
+    def hand(self, job: Callable[[], None]) -> None:
+        with self._lock:
+            if self._idle > 0:
+                self._idle -= 1
+            else:
+                self._size += 1
+                threading.Thread(target=self._work, name=f"turn-{self._size}", daemon=True).start()
+        self._jobs.put(job)
+
+    def dismiss(self) -> None:
+        for _ in range(self._size):
+            self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            with self._lock:
+                self._idle += 1
+        connection.close()
+
+
+def _lease_end() -> float:
+    return time.monotonic() + settings.SUZENT_LEASE_SECONDS

@@ -1,0 +1,326 @@
+"""The tools that agents call, once for REST and for running turns alike.
+
+``TOOLS`` is the one list: what it says of a tool (name, description, arguments) is what ``GET /api/tools`` shows,
+what the URLs serve and what ``turn.tools`` obeys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Count
+from rest_framework import serializers as rest
+from rest_framework.exceptions import ValidationError
+
+from inbox_app import serializers
+from inbox_app.mailbox import visible_to
+from inbox_app.models import Message
+from inbox_app.transitions import Draft, accept
+from sessions_app import transcripts
+from sessions_app.actions import stop_session
+from sessions_app.authentication import Caller
+from sessions_app.clock import database_now
+from sessions_app.exceptions import first_complaint
+from sessions_app.lanes import Hold, LeaseLost
+from sessions_app.models import Lane, Session, Turn
+from sessions_app.pages import page_of_sessions, status_of, statuses
+from sessions_app.serializers import StrictSerializer
+from suzent_site.errors import Conflict, Invalid, NotFound, SuzentError
+
+
+class AgentRequired(SuzentError):
+    """Name the session that acts in the header X-Suzent-Agent."""
+
+    code = "agent_required"
+    status = 400
+
+
+class NotActive(Conflict):
+    """Nothing of this session is running."""
+
+    code = "not_active"
+
+
+class UnknownTool(NotFound):
+    """There is no such tool."""
+
+    code = "unknown_tool"
+
+
+@dataclass(frozen=True)
+class Tool:
+    """``run(caller, now=…, hold=…, **arguments)``; ``hold`` is the lane of the turn that calls, None over REST."""
+
+    name: str
+    description: str
+    arguments: type[StrictSerializer]
+    answer: type[rest.Serializer[Any]]
+    run: Callable[..., dict[str, Any]]
+    needs_session: bool = True
+    status: int = 200  # of the HTTP answer
+    refusals: tuple[int, ...] = ()  # beyond those that every tool has
+
+    def checked(self, arguments: Any) -> dict[str, Any]:
+        """Raises Invalid, naming the first field that is wrong."""
+        serializer = self.arguments(data=arguments)
+        try:
+            serializer.is_valid(raise_exception=True)
+        except ValidationError as error:
+            raise first_complaint(error.detail) from error
+        return dict(serializer.validated_data)
+
+    def as_function(self) -> dict[str, Any]:
+        """The form in which function-calling APIs take it."""
+        parameters = json_schema(self.arguments())
+        return {"type": "function", "name": self.name, "description": self.description, "parameters": parameters}
+
+
+def call(tool: Tool, caller: Caller, arguments: Any, *, now: datetime) -> dict[str, Any]:
+    """One call from outside a turn."""
+    if tool.needs_session and caller.session is None:
+        raise AgentRequired
+    return tool.run(caller, now=now, hold=None, **tool.checked(arguments))
+
+
+# --- The tools themselves --------------------------------------------------------------------------------------
+
+
+def agent_list(
+    caller: Caller, *, now: datetime, hold: Hold | None, status: str, limit: int, cursor: str = ""
+) -> dict[str, Any]:
+    sessions = caller.sessions().open() if status == "recent" else caller.sessions().active()
+    page, next_cursor = page_of_sessions(sessions, limit=limit, cursor=cursor)
+    shown, unread = statuses(page), _unread(page)
+    agents = [_agent(session, status=shown[session.agent_id], unread=unread[session.lane_key]) for session in page]
+    return {"agents": agents, "has_more": next_cursor is not None, "next_cursor": next_cursor}
+
+
+def agent_read(
+    caller: Caller, *, now: datetime, hold: Hold | None, agent_id: str, before: int | None = None
+) -> dict[str, Any]:
+    session = caller.session_named(agent_id)
+    page = transcripts.read(session, before=before)
+    return {
+        "agent_id": session.agent_id,
+        "kind": session.kind,
+        "status": status_of(session),
+        "title": session.title,
+        "messages": [
+            {"seq": line.seq, "role": line.role, "text": line.text, "created_at": line.created_at.isoformat()}
+            for line in page.lines
+        ],
+        "message_count": page.count,
+        "omitted_message_count": page.omitted,
+        "transcript_truncated": page.truncated,
+    }
+
+
+def agent_send(  # noqa: PLR0913  # the arguments of the tool
+    caller: Caller,
+    *,
+    now: datetime,
+    hold: Hold | None,
+    agent_id: str,
+    message: str,
+    message_id: str = "",
+    in_reply_to: str = "",
+    valid_for: float | None = None,
+) -> dict[str, Any]:
+    target = caller.session_named(agent_id)
+    sender = caller.session
+    _refuse_oneself(caller, target)
+    if in_reply_to and not visible_to(caller, project=target.project_id).filter(message_id=in_reply_to).exists():
+        raise Invalid("in_reply_to", "names no message that you can see")
+    draft = Draft(
+        project_id=target.project_id,
+        target=target,
+        content=message,
+        kind=Message.Kind.AGENT_MESSAGE if sender else Message.Kind.USER_MESSAGE,
+        message_id=message_id,
+        sender_id=sender.agent_id if sender else None,
+        sender_label="" if sender else caller.label,
+        in_reply_to=in_reply_to,
+        valid_for=None if valid_for is None else timedelta(seconds=valid_for),
+        hold=hold,
+    )
+    accepted = accept(draft, now=now)
+    return {
+        "message_id": accepted.message.message_id,
+        "agent_id": target.agent_id,
+        "status": accepted.message.status,
+        "transport": accepted.message.transport,
+        "created": accepted.created,
+    }
+
+
+def agent_stop(caller: Caller, *, now: datetime, hold: Hold | None, agent_id: str) -> dict[str, Any]:
+    target = caller.session_named(agent_id)
+    _refuse_oneself(caller, target)
+    if not stop_session(target, now=now):
+        raise NotActive
+    return {"agent_id": target.agent_id, "status": "stopping"}
+
+
+def _refuse_oneself(caller: Caller, target: Session) -> None:
+    if target == caller.session:
+        raise Invalid("agent_id", "is your own")
+
+
+def _unread(sessions: list[Session]) -> Counter[str]:
+    lanes = [session.lane_key for session in sessions]
+    waiting = Message.objects.unsettled().filter(lane__in=lanes).values_list("lane").annotate(Count("pk")).order_by()
+    return Counter(dict(waiting))
+
+
+def _agent(session: Session, *, status: str, unread: int) -> dict[str, Any]:
+    return {
+        "agent_id": session.agent_id,
+        "title": session.title,
+        "kind": session.kind,
+        "status": status,
+        "project_id": session.project_id,
+        "parent_agent_id": session.parent_id,
+        "updated_at": session.updated_at.isoformat(),
+        "unread": unread,
+    }
+
+
+TOOLS = {
+    tool.name: tool
+    for tool in (
+        Tool(
+            name="agent_list",
+            description="List the agents of your project that you can read and write to, those that changed last first.",
+            arguments=serializers.AgentList,
+            answer=serializers.AgentListOut,
+            run=agent_list,
+        ),
+        Tool(
+            name="agent_read",
+            description="Read another agent's conversation, the newest entries in their order. Reading changes nothing.",
+            arguments=serializers.AgentRead,
+            answer=serializers.AgentReadOut,
+            run=agent_read,
+        ),
+        Tool(
+            name="agent_send",
+            description="Send a message to another agent. It is stored, the agent is woken, and its answer, if it sends "
+            "one, comes to you as a message. You hear of it if the message cannot be delivered.",
+            arguments=serializers.AgentSend,
+            answer=serializers.AgentSendOut,
+            run=agent_send,
+            needs_session=False,
+            status=202,
+            refusals=(409, 410, 422, 429),
+        ),
+        Tool(
+            name="agent_stop",
+            description="Ask the running turn of another agent, and of the agents under it, to stop.",
+            arguments=serializers.AgentStop,
+            answer=serializers.AgentStopOut,
+            run=agent_stop,
+            status=202,
+            refusals=(409,),
+        ),
+    )
+}
+
+
+# --- The tools inside a turn -----------------------------------------------------------------------------------
+
+
+@dataclass
+class TurnTools:
+    """What ``turn.tools`` is: the same tools in the name of the session whose turn runs.
+
+    Every call is refused with LeaseLost once the turn's lane has gone to another holder.
+    """
+
+    hold: Hold
+    session: Session
+    turn: Turn
+    message_ids: list[str]
+    _sent: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def call(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """What the tool answers. Raises SuzentError: UnknownTool, Invalid, LeaseLost, what the tool refuses."""
+        tool = TOOLS.get(name)
+        if tool is None:
+            raise UnknownTool
+        self._prove_hold()
+        checked = tool.checked(arguments)
+        caller = Caller(project_id=self.session.project_id, session=self.session, label=self.session.agent_id)
+        if tool.run is not agent_send or "message_id" in checked:
+            return tool.run(caller, now=database_now(), hold=self.hold, **checked)
+        return self._send_once(caller, **checked)
+
+    def _send_once(self, caller: Caller, *, agent_id: str, message: str, **rest_of_it: Any) -> dict[str, Any]:
+        """A turn that is run again makes the same ids, so what it had sent is not sent twice.
+
+        Only what was accepted counts as sent: a refused call that is repeated is still the same message.
+        """
+        number = self._sent[agent_id, message] + 1
+        own_id = f"turn-{_digest(self._handled, agent_id, message, number)}"
+        answer = agent_send(
+            caller, now=database_now(), hold=self.hold, agent_id=agent_id, message=message, message_id=own_id, **rest_of_it
+        )
+        self._sent[agent_id, message] = number
+        return answer
+
+    @property
+    def _handled(self) -> str:
+        return self.message_ids[0] if self.message_ids else f"turn {self.turn.pk}"
+
+    def _prove_hold(self) -> None:
+        held = Lane.objects.filter(key=self.hold.key, lease_owner=self.hold.owner, epoch=self.hold.epoch)
+        if not held.exists():
+            raise LeaseLost
+
+
+def _digest(*parts: str | int) -> str:
+    return hashlib.sha256(json.dumps(parts).encode("ascii")).hexdigest()
+
+
+# --- JSON Schema -----------------------------------------------------------------------------------------------
+
+_TYPES: list[tuple[type[rest.Field[Any, Any, Any, Any]], str]] = [
+    (rest.IntegerField, "integer"),
+    (rest.FloatField, "number"),
+    (rest.ChoiceField, "string"),
+    (rest.CharField, "string"),
+    (rest.BooleanField, "boolean"),
+]
+_BOUNDS = {"min_value": "minimum", "max_value": "maximum", "max_length": "maxLength"}
+
+
+def json_schema(arguments: StrictSerializer) -> dict[str, Any]:
+    """What the serializer takes, in JSON Schema."""
+    return {
+        "type": "object",
+        "properties": {name: _property(argument) for name, argument in arguments.fields.items()},
+        "required": [name for name, argument in arguments.fields.items() if argument.required],
+        "additionalProperties": False,
+    }
+
+
+def _property(argument: Any) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": next(name for kind, name in _TYPES if isinstance(argument, kind))}
+    if argument.help_text:
+        schema["description"] = argument.help_text
+    if isinstance(argument, rest.ChoiceField):
+        schema["enum"] = list(argument.choices)
+    if argument.default is not rest.empty:
+        schema["default"] = argument.default
+    bounds = {name: getattr(argument, option, None) for option, name in _BOUNDS.items()}
+    return schema | {name: bound for name, bound in bounds.items() if bound is not None}
+
+
+def list_for_models(tools: Mapping[str, Tool] = TOOLS) -> list[dict[str, Any]]:
+    """The tools in the form in which function-calling APIs take them."""
+    return [tool.as_function() for tool in tools.values()]

@@ -1,0 +1,140 @@
+"""Tools and messages over REST. Views validate, call one tool or transition and render."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from inbox_app import serializers, stages, transitions, waiting
+from inbox_app.mailbox import message_named, page_of_messages
+from inbox_app.models import Message
+from inbox_app.tools import Tool, call, list_for_models
+from sessions_app.authentication import Caller
+from sessions_app.clock import database_now
+from sessions_app.views import ApiView, caller_of, errors, valid, valid_query
+from suzent_site.errors import Refused
+
+ACTING_AGENT = OpenApiParameter(
+    "X-Suzent-Agent",
+    location=OpenApiParameter.HEADER,
+    description="The session that acts. Project tokens and operators name it; a session token acts for its own.",
+)
+
+
+class Tools(ApiView):
+    @extend_schema(operation_id="tools_list", responses={200: serializers.ToolsOut, **errors()})
+    def get(self, request: Request) -> Response:
+        """The tools with their arguments as JSON Schema, as function-calling APIs take them."""
+        return Response({"tools": list_for_models()})
+
+
+class ToolCall(ApiView):
+    tool: ClassVar[Tool]
+
+    def post(self, request: Request) -> Response:
+        caller = caller_of(request)
+        acting = request.headers.get("X-Suzent-Agent")
+        if acting is not None:
+            caller = caller.acting_as(acting)
+        answer = call(self.tool, caller, request.data, now=database_now())
+        return Response(answer, status=self.tool.status)
+
+
+def tool_call(tool: Tool) -> type[ToolCall]:
+    """The view of one tool."""
+    view = type(f"ToolCall_{tool.name}", (ToolCall,), {"tool": tool})
+    described = extend_schema(
+        operation_id=tool.name,
+        description=tool.description,
+        parameters=[ACTING_AGENT],
+        request=tool.arguments,
+        responses={tool.status: tool.answer, **errors(400, 403, 404, 413, 415, *tool.refusals)},
+    )
+    return extend_schema_view(post=described)(view)
+
+
+class Messages(ApiView):
+    @extend_schema(
+        operation_id="messages_list",
+        parameters=[serializers.ListMessages],
+        responses={200: serializers.MessagePageOut, **errors(400, 404)},
+    )
+    def get(self, request: Request) -> Response:
+        """Messages that the caller may see, the newest first."""
+        asked = valid_query(serializers.ListMessages, request)
+        page, next_cursor = page_of_messages(caller_of(request), **asked)
+        shown = serializers.MessageOut(page, many=True).data
+        return Response({"messages": shown, "has_more": next_cursor is not None, "next_cursor": next_cursor})
+
+
+class MessageDetail(ApiView):
+    @extend_schema(
+        operation_id="messages_read",
+        parameters=[serializers.ReadMessage],
+        responses={200: serializers.MessageDetailOut, **errors(400, 404, 409)},
+    )
+    def get(self, request: Request, message_id: str) -> Response:
+        """Where the message is and why. With ``wait`` the answer comes when it settles or the seconds are over."""
+        asked = valid_query(serializers.ReadMessage, request)
+        message = message_named(caller_of(request), message_id, project=asked.get("project"))
+        response = Response(_detail(message))
+        if asked["wait"] and message.lane is not None:
+            # The ASGI handler awaits this and asks again: no thread and no connection waits (see suzent_site/asgi.py).
+            response.come_back = partial(waiting.until_settled, message.pk, seconds=asked["wait"])  # type: ignore[attr-defined]
+        return response
+
+
+class MessageWithdraw(ApiView):
+    @extend_schema(
+        operation_id="messages_withdraw",
+        parameters=[serializers.WhichMessage],
+        request=serializers.WithReason,
+        responses={200: serializers.MessageDetailOut, **errors(400, 403, 404, 409, 413, 415)},
+    )
+    def post(self, request: Request, message_id: str) -> Response:
+        """Take back a message whose turn has not begun."""
+        caller, message, reason = _to_change(request, message_id)
+        by_sender = caller.session is not None
+        changed = transitions.withdraw(message, who=_who(caller), by_sender=by_sender, now=database_now(), reason=reason)
+        return Response(_detail(changed))
+
+
+class MessageRetry(ApiView):
+    @extend_schema(
+        operation_id="messages_retry",
+        parameters=[serializers.WhichMessage],
+        request=serializers.WithReason,
+        responses={202: serializers.MessageDetailOut, **errors(400, 403, 404, 409, 413, 415)},
+    )
+    def post(self, request: Request, message_id: str) -> Response:
+        """Deliver a failed message again, under the same id, with fresh attempts and validity."""
+        caller, message, reason = _to_change(request, message_id)
+        changed = transitions.redeliver(message, who=_who(caller), now=database_now(), reason=reason)
+        return Response(_detail(changed), status=202)
+
+
+def _to_change(request: Request, message_id: str) -> tuple[Caller, Message, str]:
+    """The message, if the caller is its sender or answers for the project. Raises Refused to its target."""
+    caller = caller_of(request)
+    asked = valid_query(serializers.WhichMessage, request)
+    message = message_named(caller, message_id, project=asked.get("project"))
+    if caller.session is not None and message.sender_id != caller.session.agent_id:
+        raise Refused("Only its sender or an operator may do this.")
+    return caller, message, valid(serializers.WithReason, request.data).get("reason", "")
+
+
+def _who(caller: Caller) -> str:
+    return caller.session.agent_id if caller.session else caller.label
+
+
+def _detail(message: Message) -> dict[str, Any]:
+    return {
+        **serializers.MessageOut(message).data,
+        "attempts": serializers.AttemptOut(message.attempts_made.order_by("number"), many=True).data,
+        "next_attempt_at": stages.next_attempt_at(message),
+        "waiting_for": stages.waiting_for(message, now=database_now()),
+    }

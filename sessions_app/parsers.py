@@ -1,0 +1,120 @@
+"""The strict JSON reader: one meaning for each body, the same on both databases, or a clear 400."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import IO, Any, NoReturn
+
+from rest_framework.parsers import BaseParser
+
+from suzent_site.errors import Invalid, SuzentError
+
+BODY_LIMIT = 1024 * 1024  # bytes
+DEPTH_LIMIT = 32  # levels of arrays and objects
+INTEGER_DIGITS = 18  # more do not fit into the databases' 64 bits
+NAME_SHOWN = 64  # characters of a caller's field name that an answer repeats
+WHOLE_BODY = "body"
+
+
+class BodyTooLarge(SuzentError):
+    """The body is larger than 1 MiB."""
+
+    code = "too_large"
+    status = 413
+
+
+class StrictJSONParser(BaseParser):  # type: ignore[type-arg]  # generic in the stubs only
+    media_type = "application/json"
+
+    def parse(
+        self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        body = stream.read(BODY_LIMIT + 1)
+        if len(body) > BODY_LIMIT:
+            raise BodyTooLarge
+        return read_object(body)
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """The JSON object in ``body``. Raises Invalid for all that is not plainly one."""
+    try:
+        value = json.loads(
+            body.decode("utf-8"),
+            object_pairs_hook=_without_duplicates,
+            parse_int=_integer,
+            parse_float=_finite,
+            parse_constant=_no_constant,
+        )
+    except UnicodeDecodeError as error:
+        raise Invalid(WHOLE_BODY, "is not UTF-8") from error
+    except json.JSONDecodeError as error:
+        raise Invalid(WHOLE_BODY, f"is not JSON: {error.msg} at character {error.pos}") from error
+    except RecursionError as error:
+        raise Invalid(WHOLE_BODY, f"is nested deeper than {DEPTH_LIMIT} levels") from error
+    if not isinstance(value, dict):
+        raise Invalid(WHOLE_BODY, "must be a JSON object")
+    _refuse_unstorable(value)
+    return value
+
+
+def shown(name: str) -> str:
+    """A caller's own name for a field, harmless in answers and logs."""
+    printable = name[:NAME_SHOWN].encode("ascii", "backslashreplace").decode("ascii")
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in printable)
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise Invalid(shown(next(name for name in found if names.count(name) > 1)), "is given more than once")
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits.lstrip("-")) > INTEGER_DIGITS:
+        raise Invalid(WHOLE_BODY, f"has a whole number of more than {INTEGER_DIGITS} digits")
+    return int(digits)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise Invalid(WHOLE_BODY, "has a number that is too large")
+    return number
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise Invalid(WHOLE_BODY, f"has {name}, which is not JSON")
+
+
+def _refuse_unstorable(value: dict[str, Any]) -> None:
+    """No NUL (PostgreSQL cannot store it), no half of a surrogate pair (no UTF-8), no nesting without end."""
+    waiting: list[tuple[str, int, Any]] = [("", 0, value)]
+    while waiting:
+        path, depth, item = waiting.pop()
+        if isinstance(item, str):
+            refuse_unstorable_text(path, item)
+        elif isinstance(item, (dict, list)):
+            if depth >= DEPTH_LIMIT:
+                raise Invalid(path.split(".")[0] or WHOLE_BODY, f"is nested deeper than {DEPTH_LIMIT} levels")
+            waiting.extend((inner, depth + 1, child) for inner, child in _children(path, item))
+
+
+def refuse_unstorable_text(field: str, text: str) -> None:
+    if "\0" in text:
+        raise Invalid(field or WHOLE_BODY, "must not contain the NUL character")
+    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+        raise Invalid(field or WHOLE_BODY, "contains half of a surrogate pair")
+
+
+def _children(path: str, item: dict[str, Any] | list[Any]) -> Iterator[tuple[str, Any]]:
+    if isinstance(item, list):
+        yield from ((path, child) for child in item)
+        return
+    for name, child in item.items():
+        inner = f"{path}.{shown(name)}" if path else shown(name)
+        refuse_unstorable_text(inner, name)
+        yield inner, child

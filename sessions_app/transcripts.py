@@ -1,0 +1,58 @@
+"""Reading a transcript within bounds. Reading never writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from sessions_app.models import Session, TranscriptEntry
+
+READ_LIMIT = 20_000  # characters of text in one page
+ENTRY_LIMIT = 1_000  # entries in one page, should they be empty
+
+
+@dataclass(frozen=True)
+class Line:
+    seq: int
+    role: str
+    text: str
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class Page:
+    """``lines`` in transcript order; ``omitted`` older ones are left out; ``truncated`` if any is, or one was cut."""
+
+    lines: list[Line]
+    count: int
+    omitted: int
+    truncated: bool
+
+
+def read(session: Session, *, before: int | None = None) -> Page:
+    """The newest visible entries (older than ``before``) that fit into the limit."""
+    visible = TranscriptEntry.objects.filter(session=session, visible=True)
+    count = visible.count()
+    older = visible if before is None else visible.filter(seq__lt=before)
+    newest_first = older.order_by("-seq").values_list("seq", "role", "text", "created_at")[:ENTRY_LIMIT]
+    lines, cut = _fitting(Line(*row) for row in newest_first.iterator(chunk_size=50))
+    omitted = older.filter(seq__lt=lines[0].seq).count() if lines else 0
+    return Page(lines=lines, count=count, omitted=omitted, truncated=cut or omitted > 0)
+
+
+def _fitting(newest_first: Iterable[Line]) -> tuple[list[Line], bool]:
+    """In transcript order; True if the only one was too long and had to be cut."""
+    lines: list[Line] = []
+    room = READ_LIMIT
+    for line in newest_first:
+        if len(line.text) > room:
+            return ([_cut(line)], True) if not lines else (lines[::-1], False)
+        room -= len(line.text)
+        lines.append(line)
+    return lines[::-1], False
+
+
+def _cut(line: Line) -> Line:
+    note = f"\n[cut: this entry has {len(line.text)} characters]"
+    return replace(line, text=line.text[: READ_LIMIT - len(note)] + note)
