@@ -161,7 +161,7 @@ class Shift:
 
     def _execute(self, run: Run) -> None:
         """In a thread of the crew: run the turn, then hand its end to the loop."""
-        ended = self._run_alone(run) if run.work.alone else dispatcher.deliver(run.work, run.stop)
+        ended = self._run_alone(run) if run.work.alone else dispatcher.run(run.work, run.stop)
         self._ended.put((run, ended))
         wake.bell.set()
 
@@ -184,12 +184,15 @@ class Shift:
 
     # --- settling ------------------------------------------------------------------------------------------------
     def _settle_ended(self) -> bool:
+        """Commit what was done, acknowledge what is committed, put back what came to nothing: each in one transaction."""
         ended = self._take_ended()
-        done = [(run, end.acknowledgement) for run, end in ended if end.acknowledgement is not None]
-        for run, end in ended:
+        runs = {run.work.hold.key: run for run, _ in ended}
+        committed = dispatcher.commit([(run.work, end.commit) for run, end in ended if end.commit]) if ended else []
+        outcomes = committed + [(run.work, end) for run, end in ended if end.commit is None]
+        for work, end in outcomes:
             if end.setback is not None:
-                self._release(run, end.setback)
-        self._acknowledge(done)
+                self._release(work, end.setback)
+        self._acknowledge([(runs[work.hold.key], end.acknowledgement) for work, end in outcomes if end.acknowledgement])
         return bool(ended)
 
     def _take_ended(self) -> list[tuple[Run, Ended]]:
@@ -218,8 +221,8 @@ class Shift:
     def _may_go_on(self, run: Run) -> bool:
         return run.in_a_row < MESSAGES_A_HOLD and not self._leaving and not draining()
 
-    def _release(self, run: Run, setback: Setback) -> None:
-        until_answered(lambda: transitions.release(run.work, setback, now=database_now()), give_up_at=_lease_end())
+    def _release(self, work: Work, setback: Setback) -> None:
+        until_answered(lambda: transitions.release(work, setback, now=database_now()), give_up_at=_lease_end())
 
     def _settle_judged(self, item: Judged) -> None:
         if item.judgement.verdict == Verdict.FAIL:
@@ -245,7 +248,7 @@ class Shift:
         self._drop(run)
         self._leaving = True
         Conf.MAX_RSS = 1  # q2's own way of having a worker process replaced once its task is done
-        self._release(run, dispatcher.timed_out(run.work))
+        self._release(run.work, dispatcher.timed_out(run.work))
         self._tell_that_full()
 
     def _see_to_drain(self, now: float) -> None:
@@ -255,7 +258,7 @@ class Shift:
         for run in list(self._runs.values()):
             run.stop.set()
             self._drop(run)
-            self._release(run, dispatcher.drained())
+            self._release(run.work, dispatcher.drained())
 
 
 class Crew:
