@@ -31,7 +31,7 @@ from sessions_app.lanes import Hold, LeaseLost, holds_still
 from sessions_app.models import Session, Turn
 from sessions_app.pages import page_of_sessions, status_of, statuses
 from sessions_app.serializers import StrictSerializer
-from suzent_site.errors import Conflict, Invalid, NotFound, SuzentError
+from suzent_site.errors import Conflict, Invalid, NotFound, Refused, SuzentError
 
 
 class AgentRequired(SuzentError):
@@ -39,6 +39,12 @@ class AgentRequired(SuzentError):
 
     code = "agent_required"
     status = 400
+
+
+class ActorArchived(Refused):
+    """The session that acts is archived."""
+
+    code = "archived"
 
 
 class NotActive(Conflict):
@@ -85,6 +91,8 @@ def call(tool: Tool, caller: Caller, arguments: Any, *, now: datetime) -> dict[s
     """One call from outside a turn."""
     if tool.needs_session and caller.session is None:
         raise AgentRequired
+    if caller.session is not None and caller.session.archived_at is not None:
+        raise ActorArchived
     return tool.run(caller, now=now, hold=None, **tool.checked(arguments))
 
 

@@ -24,7 +24,7 @@ class Text(serializers.CharField):
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):
             self.fail("invalid")
-        refuse_unstorable_text(self.field_name or "", data)
+        refuse_unstorable_text(str(self.field_name), data)
         return super().to_internal_value(data)
 
 

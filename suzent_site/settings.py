@@ -56,6 +56,7 @@ RUNTIMES = {
 }
 TOOLS = "inbox_app.tools.TurnTools"  # what turn.tools is
 TRANSPORTS = {"local": "inbox_app.transports.local.LocalTransport"}
+READINESS = ["inbox_app.readiness.worker_answered"]  # what /readyz asks besides the database: (*, now) -> what is wrong
 WAKE = "inbox_app.wake.wake"  # called on commit when a lane has come due
 
 # --- Django ----------------------------------------------------------------------------------------------------
@@ -238,7 +239,7 @@ SPECTACULAR_SETTINGS = {
 
 # --- Static files, admin theme, logs ---------------------------------------------------------------------------
 STATIC_URL = "/static/"
-STATIC_ROOT = SUZENT_DATA_DIR / "static"
+STATIC_ROOT = open_data_dir(SUZENT_DATA_DIR / "static")  # WhiteNoise warns of one that is not there
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
