@@ -23,7 +23,7 @@ from sessions_app import actions, lanes
 from sessions_app.clock import database_now
 from sessions_app.models import ApiToken, Holder, Lane, Project, Session, TranscriptEntry, Turn
 from suzent_site.console import ConsoleAdmin, EngineOwned, PlainDialog, RefusableForm, leave_dialog
-from suzent_site.shown import age, in_a_line, span
+from suzent_site.shown import age, as_json, in_a_line, span
 
 NEWEST_ENTRIES = 100
 NEWEST_TURNS = 20
@@ -57,10 +57,13 @@ class ProjectAdmin(ConsoleAdmin):
     list_display = ("slug", "shown_name", "shown_runtimes", "archived_at")
     search_fields = ("slug__startswith", "name__icontains")
     ordering = ("slug",)
-    fields = ("slug", "name", "runtimes", "roots")
+
+    def get_fields(self, request: HttpRequest, obj: Project | None = None) -> Sequence[str]:
+        editable = obj is None or self.has_change_permission(request, obj)
+        return ("slug", "name" if editable else "shown_name", "runtimes", "roots")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Project | None = None) -> Sequence[str]:
-        return ("slug",) if obj else ()
+        return ("slug", "shown_name") if obj else ()
 
     def save_model(self, request: HttpRequest, obj: Project, form: forms.ModelForm[Project], change: bool) -> None:
         if change:
@@ -125,11 +128,15 @@ class SessionAdmin(ConsoleAdmin):
         return super().get_queryset(request).annotate(runs=Exists(running))  # type: ignore[no-any-return]
 
     def get_fields(self, request: HttpRequest, obj: Session | None = None) -> Sequence[str]:
-        asked = ("agent_id", "project", "title", "runtime", "config")
-        return asked if obj is None else (*asked, "kind", "parent", "archived_at", "created_at", "updated_at")
+        if obj is None:
+            return ("agent_id", "project", "title", "runtime", "config")
+        editable = self.has_change_permission(request, obj)
+        told = ("title", "runtime", "config") if editable else ("shown_title", "runtime", "shown_config")
+        return ("agent_id", "project", *told, "kind", "parent", "archived_at", "created_at", "updated_at")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Session | None = None) -> Sequence[str]:
-        return () if obj is None else ("agent_id", "project", "kind", "parent", "archived_at", "created_at", "updated_at")
+        made = ("agent_id", "project", "kind", "parent", "archived_at", "created_at", "updated_at")
+        return () if obj is None else (*made, "shown_title", "shown_config")
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return super().has_change_permission(request, obj) and getattr(obj, "archived_at", None) is None
@@ -143,15 +150,18 @@ class SessionAdmin(ConsoleAdmin):
         made = actions.open_session(obj.project, now=database_now(), agent_id=obj.agent_id, **asked)
         obj.agent_id = made.agent_id
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        context = {**(extra_context or {}), "conversation": conversation_of(object_id, before=request.GET.get("before", ""))}
-        return super().change_view(request, object_id, form_url, context)  # type: ignore[no-any-return]
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], **shown: Any) -> HttpResponse:
+        if (session := shown.get("obj")) is not None:
+            context["conversation"] = conversation_of(session.pk, before=request.GET.get("before", ""))
+        return super().render_change_form(request, context, **shown)  # type: ignore[no-any-return]
 
     @display(description="Title")
     def shown_title(self, obj: Session) -> SafeString:
         return in_a_line(obj.title, limit=60)
+
+    @display(description="Config")
+    def shown_config(self, obj: Session) -> SafeString:
+        return as_json(obj.config)
 
     @display(description="Status", label={"active": "success", "idle": "info", "archived": "default"})
     def status(self, obj: Session) -> str:

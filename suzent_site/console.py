@@ -33,10 +33,10 @@ class AtLeast(int):
         return f"{int(self):,}+"
 
 
-def counted(rows: Any, *, most: int = COUNTED) -> int:
-    """The exact number up to ``most``, else AtLeast(most)."""
-    number = rows.order_by()[: most + 1].count()
-    return AtLeast(most) if number > most else number
+def counted(rows: Any) -> int:
+    """The exact number up to COUNTED, else AtLeast(COUNTED)."""
+    number: int = rows.order_by()[: COUNTED + 1].count()
+    return AtLeast(COUNTED) if number > COUNTED else number
 
 
 class CappedPaginator(Paginator):  # type: ignore[type-arg]  # generic in the stubs only
