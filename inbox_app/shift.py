@@ -60,8 +60,9 @@ def _pass(shift: Shift) -> None:
     except Exception:  # the border around one pass of the worker loop
         log.exception("shift_pass_failed", owner=shift.owner)
         connection.close()
-        time.sleep(PAUSE_AFTER_ERROR)
-    shift.rest()
+        shift.rest(PAUSE_AFTER_ERROR)
+    else:
+        shift.rest()
 
 
 def _ready_nursery() -> Nursery:
@@ -121,10 +122,10 @@ class Shift:
             self._worked_at = time.monotonic()
         return worked
 
-    def rest(self) -> None:
-        """Wait for the bell (a turn ended, a message came from this process) or for the next look."""
+    def rest(self, seconds: float | None = None) -> None:
+        """Wait for the bell (a turn ended, a message came from this process), at most until the next look."""
         warm = time.monotonic() - self._worked_at < LINGER
-        wake.bell.wait(POLL_WARM if warm else POLL_COOL)
+        wake.bell.wait(seconds or (POLL_WARM if warm else POLL_COOL))
         wake.bell.clear()
 
     def leave(self) -> None:

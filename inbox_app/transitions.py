@@ -266,8 +266,8 @@ def _start(judged: Sequence[Judged], *, now: datetime) -> list[Work]:
 def _next_numbers(messages: Sequence[Message]) -> dict[int, int]:
     if not messages:
         return {}
-    last = Attempt.objects.filter(message__in=messages).values("message").annotate(last=Max("number"))
-    return {row["message"]: row["last"] + 1 for row in last}
+    last = Attempt.objects.filter(message__in=messages).values_list("message_id").annotate(Max("number"))
+    return {message_id: number + 1 for message_id, number in last}
 
 
 # --- acknowledge -----------------------------------------------------------------------------------------------

@@ -56,6 +56,7 @@ RUNTIMES = {
 }
 TOOLS = "inbox_app.tools.TurnTools"  # what turn.tools is
 TRANSPORTS = {"local": "inbox_app.transports.local.LocalTransport"}
+READINESS = ["inbox_app.readiness.worker_answered"]  # what /readyz asks besides the database: (*, now) -> what is wrong
 WAKE = "inbox_app.wake.wake"  # called on commit when a lane has come due
 
 # --- Django ----------------------------------------------------------------------------------------------------
@@ -226,12 +227,19 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SERVE_INCLUDE_SCHEMA": False,
+    "PREPROCESSING_HOOKS": ["sessions_app.schema.one_of_each"],
+    "ENUM_NAME_OVERRIDES": {
+        "MessageKind": "inbox_app.models.Message.Kind",
+        "MessageStatus": "inbox_app.models.Message.Status",
+        "SessionKind": "sessions_app.models.Session.Kind",
+        "SessionStatus": "sessions_app.pages.STATUSES",
+    },
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
 }
 
 # --- Static files, admin theme, logs ---------------------------------------------------------------------------
 STATIC_URL = "/static/"
-STATIC_ROOT = SUZENT_DATA_DIR / "static"
+STATIC_ROOT = open_data_dir(SUZENT_DATA_DIR / "static")  # WhiteNoise warns of one that is not there
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
