@@ -82,9 +82,7 @@ def _accept(draft: Draft, *, now: datetime) -> Accepted:
         earlier = Message.objects.filter(project=draft.project_id, message_id=draft.message_id).first() if draft.message_id else None
         if earlier is not None:
             return _answer_again(draft, earlier)
-        if not Session.objects.open().filter(pk=draft.target.pk, project__archived_at=None).exists():
-            raise TargetGone
-        _refuse_if_full(draft)
+        _refuse_unless_open_with_room(draft)
         message = _insert(draft, chain=_chain(draft), now=now)
         crash_point("accept.before_commit")
     return Accepted(message, created=True)
@@ -106,10 +104,14 @@ def _answer_again(draft: Draft, earlier: Message) -> Accepted:
     return Accepted(earlier, created=False)
 
 
-def _refuse_if_full(draft: Draft) -> None:
+def _refuse_unless_open_with_room(draft: Draft) -> None:
     limit = settings.SUZENT_LANE_LIMIT
-    waiting = Message.objects.filter(lane=draft.target.lane_key).order_by()
-    if draft.kind not in NEVER_REFUSED and waiting[limit - 1 : limit].exists():
+    last_place = Message.objects.filter(lane=draft.target.lane_key).order_by()[limit - 1 : limit]
+    there = Session.objects.open().filter(pk=draft.target.pk, project__archived_at=None)
+    is_full = there.annotate(is_full=Exists(last_place)).values_list("is_full", flat=True).first()
+    if is_full is None:
+        raise TargetGone
+    if is_full and draft.kind not in NEVER_REFUSED:
         raise MailboxFull(retry_after=LANE_FULL_RETRY, limit=limit)
 
 
@@ -124,8 +126,9 @@ class Chain:
 
 def _chain(draft: Draft) -> Chain:
     """The longest of: what the sender is handling, what it replies to. Raises HopLimit with the chain."""
-    handled = _being_handled_by(draft.sender_id)
-    causes = list(Message.objects.filter(project=draft.project_id, message_id__in={*handled, draft.in_reply_to} - {""}))
+    handled = _being_handled_by(draft.sender_id) if draft.sender_id else set()
+    ids = {*handled, draft.in_reply_to} - {""}
+    causes = list(Message.objects.filter(project=draft.project_id, message_id__in=ids)) if ids else []
     if not causes:
         return Chain()
     cause = max(causes, key=lambda message: message.hops)
@@ -135,8 +138,8 @@ def _chain(draft: Draft) -> Chain:
     return Chain(cause.hops + 1, cause.root_id, caused_by)
 
 
-def _being_handled_by(sender_id: str | None) -> set[str]:
-    running = Turn.objects.running().filter(session=sender_id).values_list("message_ids", flat=True) if sender_id else []
+def _being_handled_by(sender_id: str) -> set[str]:
+    running = Turn.objects.running().filter(session=sender_id).values_list("message_ids", flat=True)
     return {message_id for ids in running for message_id in ids}
 
 
