@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django import forms
 from django.contrib import admin, messages
@@ -24,7 +24,9 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 from inbox_app import console, transitions
 from inbox_app.models import Attempt, Intervention, Message, Wake
 from inbox_app.querysets import MessageQuerySet
-from sessions_app.admin import LaneAdmin, SessionAdmin, WithClock
+from sessions_app.admin.clock import WithClock
+from sessions_app.admin.lanes import LaneAdmin
+from sessions_app.admin.sessions import SessionAdmin
 from sessions_app.clock import database_now
 from sessions_app.models import Lane, Project, Session
 from suzent_site.console import EngineOwned, EngineOwnedInline, leave_dialog
@@ -41,8 +43,8 @@ class ByStatus(admin.SimpleListFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [*((name, name) for name in console.STATES), ("unsettled", "unsettled")]
 
-    def queryset(self, request: HttpRequest, queryset: MessageQuerySet) -> MessageQuerySet:
-        return console.in_state(queryset, self.value() or "", now=database_now())
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Message]) -> QuerySet[Message]:
+        return console.in_state(cast(MessageQuerySet, queryset), self.value() or "", now=database_now())
 
 
 class ByAge(admin.SimpleListFilter):
@@ -129,8 +131,8 @@ class MessageAdmin(WithClock):
     search_help_text = "A message id, or the agent id of its sender or target; whole, not a part"
     ordering = ("-id",)
     list_before_template = "admin/inbox_app/message/states.html"
-    actions: ClassVar[list[str]] = ["retry_chosen", "withdraw_chosen"]
-    actions_detail: ClassVar[list[str]] = ["retry", "withdraw"]
+    actions = ("retry_chosen", "withdraw_chosen",)
+    actions_detail = ("retry", "withdraw",)
     inlines = (AttemptInline, InterventionInline)
     fieldsets = (
         (None, {"fields": ("message_id", "shown_status", "reason", "shown_error_whole", "route", "kind", "transport", "project")}),
@@ -139,9 +141,9 @@ class MessageAdmin(WithClock):
         ("Times", {"fields": ("accepted_at", "available_at", "started_at", "settled_at", "valid_until")}),
     )
 
-    def get_queryset(self, request: HttpRequest) -> MessageQuerySet:
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
         lease = Lane.objects.filter(key=OuterRef("lane")).values("lease_until")
-        rows: MessageQuerySet = super().get_queryset(request)
+        rows: QuerySet[Message] = super().get_queryset(request)
         return rows.annotate(lease_until=Subquery(lease)).select_related("sender", "session")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:

@@ -33,10 +33,10 @@ class AtLeast(int):
         return f"{int(self):,}+"
 
 
-def counted(rows: Any, *, most: int = COUNTED) -> int:
-    """The exact number up to ``most``, else AtLeast(most)."""
-    number = rows.order_by()[: most + 1].count()
-    return AtLeast(most) if number > most else number
+def counted(rows: Any) -> int:
+    """The exact number up to COUNTED, else AtLeast(COUNTED)."""
+    number: int = rows.order_by()[: COUNTED + 1].count()
+    return AtLeast(COUNTED) if number > COUNTED else number
 
 
 class CappedPaginator(Paginator):  # type: ignore[type-arg]  # generic in the stubs only
@@ -73,11 +73,11 @@ class ConsoleAdmin(ModelAdmin, _OwnTransactions):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         _refuse_nul(_values(request))
-        return super().changelist_view(request, extra_context)  # type: ignore[no-any-return]
+        return super().changelist_view(request, extra_context)
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         _refuse_nul([object_id])
-        return super().history_view(request, object_id, extra_context)  # type: ignore[no-any-return]
+        return super().history_view(request, object_id, extra_context)
 
     def get_form(self, request: HttpRequest, obj: Model | None = None, change: bool = False, **kwargs: Any) -> type[forms.ModelForm[Any]]:
         form: type[forms.ModelForm[Any]] = super().get_form(request, obj, change, **kwargs)

@@ -4,16 +4,18 @@
 ``failed`` take one as far as the engine would.
 """
 
+from datetime import datetime
+
 import factory
 
 from inbox_app import transitions
 from inbox_app.models import Message
 from inbox_app.provenance import header
 from inbox_app.transitions import Acknowledgement, Draft, Setback, Work
-from sessions_app import actions, turns
+from sessions_app import actions, lanes, turns
 from sessions_app.clock import database_now
-from sessions_app.models import ApiToken, Project, Session, TranscriptEntry
-from sessions_app.turns import Entry, Mark
+from sessions_app.models import ApiToken, Lane, Project, Session, TranscriptEntry
+from sessions_app.turns import Commit, Entry, Mark
 
 SHIFT = "shift:test"
 
@@ -80,9 +82,15 @@ def _project_of(sender: Session | None) -> Project:
     return sender.project if sender else ProjectFactory()
 
 
-def claimed(message: Message, *, owner: str = SHIFT) -> Work:
-    """The message's turn, begun. Takes every other due lane too, as a shift with much room would."""
-    work = transitions.claim(owner, now=database_now(), limit=1000)
+def claimed(message: Message, *, owner: str = SHIFT, now: datetime | None = None) -> Work:
+    """The message's turn, begun. Other lanes are left as they are."""
+    now = now or database_now()
+    others = list(Lane.objects.due(now).exclude(key=message.session.lane_key).values_list("key", flat=True))
+    for key in others:
+        lanes.pause(key, now=now)
+    work = transitions.claim(owner, now=now, limit=1000)
+    for key in others:
+        lanes.resume(key, now=now)
     return next(item for item in work if isinstance(item, Work) and item.message.pk == message.pk)
 
 
@@ -93,7 +101,7 @@ def committed(work: Work, *, reply: str = "Done.") -> Work:
         Entry(TranscriptEntry.Role.USER, message.content, parts=[header(message)], message_id=message.message_id),
         Entry(TranscriptEntry.Role.ASSISTANT, reply),
     ]
-    turns.commit(work.turn, work.hold, entries=entries, marks=[Mark(message.message_id, digest="")], now=database_now())
+    turns.commit([Commit(work.turn, work.hold, entries, [Mark(message.message_id, digest="")])], now=database_now())
     return work
 
 
@@ -104,7 +112,7 @@ def delivered(message: Message, *, reply: str = "Done.") -> Message:
 
 
 def failed(message: Message, *, error: str = "It broke.") -> Message:
-    """Failed as exhausted: every charged try ended in ``error``."""
+    """Failed as exhausted: every charged try ended in ``error``. A sender gets its notice."""
     for _ in range(message.max_attempts):
         setback = Setback(error, retry_at=database_now(), charged=True)
         transitions.release(claimed(message), setback, now=database_now())

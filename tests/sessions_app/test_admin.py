@@ -8,7 +8,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import LogEntry
 from django.utils import timezone
 
-from sessions_app import actions, lanes
+from sessions_app import actions
 from sessions_app.clock import database_now
 from sessions_app.models import ApiToken, Holder, Lane, Project, Session, Turn
 from tests.factories import MessageFactory, ProjectFactory, SessionFactory, TokenFactory, claimed, delivered, failed
@@ -92,7 +92,7 @@ def test_a_session_without_an_id_gets_one(browser):
     ],
 )  # fmt: skip
 def test_a_bad_session_is_refused_beside_its_field(browser, field, value):
-    assert field in errors_of(browser.post(f"{SESSIONS}add/", a_session(ProjectFactory(), **{field: value})))
+    assert field in errors_of(browser.post(f"{SESSIONS}add/", {**a_session(ProjectFactory()), field: value}))
     assert not Session.objects.exists()
 
 
@@ -138,7 +138,7 @@ def test_the_transcript_shows_where_each_message_came_from(browser):
     message = delivered(MessageFactory(content="Dear writer", sender=SessionFactory(title="Plans")), reply="Dear planner")
     html = page(browser, f"{SESSIONS}{message.target}/change/")
     assert html.index("Dear writer") < html.index("Dear planner")
-    assert f"message <bdi" in html and message.message_id in html
+    assert "message <bdi" in html and message.message_id in html
     assert message.sender_id in html and "Plans" in html
     assert "committed" in html
 
@@ -248,7 +248,7 @@ def test_a_minted_token_is_shown_once_and_works(browser):
     session = SessionFactory()
     response = mint(browser, project=session.project_id, session=session.pk)
     secret = re.search(r'id="token">([^<]+)<', response.content.decode()).group(1)
-    assert response.headers["Cache-Control"] == "no-store"
+    assert "no-store" in response.headers["Cache-Control"]
     assert actions.find_token(secret, now=database_now()).session == session
     assert secret not in json.dumps(dict(browser.session))
     assert secret not in "".join(morsel.value for morsel in browser.cookies.values())
