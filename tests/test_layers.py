@@ -37,9 +37,11 @@ OWNED = [
     Owned("TranscriptEntry", "sessions_app/turns.py"),
     Owned("DeliveryMarker", "sessions_app/turns.py"),
 ]
-SLEEPERS = ("suzent_site/faults.py", "suzent_site/transactions.py", "sessions_app/runtimes/")
+SLEEPERS = (
+    "suzent_site/faults.py", "suzent_site/transactions.py", "suzent_site/processes.py", "inbox_app/supervisor.py",
+    "sessions_app/runtimes/")
 # Rule 9: around one delivery, and around one pass of the worker loop.
-BORDERS = {"inbox_app/dispatcher.py", "inbox_app/shift.py"}
+BORDERS = {"inbox_app/dispatcher.py", "inbox_app/shift.py", "inbox_app/watchdog.py"}
 
 
 @cache

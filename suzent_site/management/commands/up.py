@@ -122,4 +122,4 @@ def what_is_missing() -> str:
 
 
 def _own_address() -> str:
-    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(settings.SUZENT_HOST, settings.SUZENT_HOST)  # noqa: S104
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(settings.SUZENT_HOST, settings.SUZENT_HOST)
