@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.views.main import ORDER_VAR
-from django.db.models import Count, F, IntegerField, Model, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models import Count, IntegerField, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce, Concat
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
@@ -24,11 +24,11 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 from inbox_app import console, transitions
 from inbox_app.models import Attempt, Intervention, Message, Wake
 from inbox_app.querysets import MessageQuerySet
-from sessions_app.admin import LaneAdmin, SessionAdmin
+from sessions_app.admin import LaneAdmin, SessionAdmin, WithClock
 from sessions_app.clock import database_now
 from sessions_app.models import Lane, Project, Session
 from suzent_site.console import EngineOwned, EngineOwnedInline, leave_dialog
-from suzent_site.errors import Conflict
+from suzent_site.errors import SuzentError
 from suzent_site.shown import age, as_json, in_a_line, whole
 
 STATUS_COLORS = {"failed": "danger", "stale": "warning", "processing": "info", "pending": "default", "delivered": "success"}
@@ -81,10 +81,10 @@ class FailedFirst(ChangeList):
             self.result_list = failed_first(self.queryset, start, start + self.list_per_page)
 
 
-def failed_first(messages: MessageQuerySet, start: int, stop: int) -> list[Message]:
-    failed = messages.failed()
+def failed_first(rows: MessageQuerySet, start: int, stop: int) -> list[Message]:
+    failed = rows.failed()
     ahead = failed.order_by().count()
-    rest = messages.filter(reason=None)[max(start - ahead, 0) : max(stop - ahead, 0)]
+    rest = rows.filter(reason=None)[max(start - ahead, 0) : max(stop - ahead, 0)]
     return [*failed[start:stop], *rest]
 
 
@@ -121,7 +121,7 @@ class ReasonDialog(BaseDialogForm):
 
 
 @admin.register(Message)
-class MessageAdmin(EngineOwned):
+class MessageAdmin(WithClock):
     list_display = ("message_id", "shown_status", "reason", "kind", "route", "tries", "shown_age", "next_attempt", "shown_error")
     list_display_links = ("message_id",)
     list_filter = (ByStatus, "transport", "kind", ("project", admin.RelatedOnlyFieldListFilter), ByAge)
@@ -176,13 +176,13 @@ class MessageAdmin(EngineOwned):
 
     @display(description="Age", ordering="accepted_at")
     def shown_age(self, obj: Message) -> str:
-        return age(obj.accepted_at, now=timezone.now())
+        return age(obj.accepted_at, now=obj.seen_at)  # type: ignore[attr-defined]  # annotated by WithClock
 
     @display(description="Next try")
     def next_attempt(self, obj: Message) -> str:
         if obj.status != Message.Status.PENDING:
             return "—"
-        now = database_now()
+        now: datetime = obj.seen_at  # type: ignore[attr-defined]
         return age(obj.available_at, now=now) if obj.available_at > now else "now"
 
     @display(description="Last error")
@@ -247,8 +247,8 @@ class MessageAdmin(EngineOwned):
         message = get_object_or_404(Message, pk=object_id)
         try:
             act(message)
-        except Conflict as refusal:
-            self.message_user(request, f"Nothing was changed. {refusal.detail}", "WARNING")
+        except SuzentError as refusal:
+            self.message_user(request, f"Nothing was changed. {refusal.detail}", messages.WARNING)
         else:
             self.message_user(request, done)
         return leave_dialog(request, reverse("admin:inbox_app_message_change", args=[object_id]))
@@ -264,8 +264,8 @@ def state_of(message: Message) -> str:
     """The status; but what is in processing under a lease that has passed is stale, not running."""
     if message.status != Message.Status.PROCESSING:
         return message.status
-    until = message.lease_until  # type: ignore[attr-defined]  # annotated by MessageAdmin.get_queryset
-    return "processing" if until and until > database_now() else "stale"
+    until, now = message.lease_until, message.seen_at  # type: ignore[attr-defined]  # annotated by MessageAdmin
+    return "processing" if until and until > now else "stale"
 
 
 def _name_of(request: HttpRequest) -> str:

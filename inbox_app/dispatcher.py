@@ -6,14 +6,14 @@ import hashlib
 import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import structlog
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, connection
+from django.db import DataError, IntegrityError, InterfaceError, OperationalError, connection
 from django.utils.module_loading import import_string
 
 from inbox_app import provenance
@@ -22,9 +22,9 @@ from inbox_app.models import Attempt, Message
 from inbox_app.transitions import Acknowledgement, Setback, Work
 from sessions_app import lanes, turns
 from sessions_app.clock import database_now
-from sessions_app.lanes import LeaseLost
 from sessions_app.models import Session, TranscriptEntry, Turn
 from sessions_app.runtimes.base import HistoryEntry, RunningTurn, TurnInput, TurnResult, Unavailable, runtime_named
+from sessions_app.turns import Commit
 from suzent_site.transactions import until_answered
 
 log = structlog.get_logger(__name__)
@@ -33,14 +33,18 @@ _rng = random.Random()
 
 @dataclass(frozen=True)
 class Ended:
-    """How a delivery ended: exactly one of these is set, or none where the lane was lost."""
+    """How a turn ended. ``commit``: what it did, still to be committed. ``acknowledgement``: it is committed.
 
+    ``setback``: it came to nothing. None of them: the lane was lost, and nothing is to be done.
+    """
+
+    commit: Commit | None = None
     acknowledgement: Acknowledgement | None = None
     setback: Setback | None = None
 
 
-def deliver(work: Work, stop: threading.Event) -> Ended:
-    """Run the turn and commit it. Whatever the agent raises becomes a setback; a lost lane ends without a trace."""
+def run(work: Work, stop: threading.Event) -> Ended:
+    """Let the agent think. Whatever it raises becomes a setback, unless it had been asked to stop."""
     try:
         result = runtime_named(_session(work).runtime).run(_running_turn(work, stop))
     except Unavailable as unavailable:
@@ -51,7 +55,40 @@ def deliver(work: Work, stop: threading.Event) -> Ended:
     except Exception as error:  # noqa: BLE001  # the border around one delivery: it becomes a release or a fail
         log.warning("turn_raised", message_id=work.message.message_id, agent_id=work.message.target, error=type(error).__name__)
         return _ended_badly(work, stop, raised(work, f"{type(error).__name__}: {error}"))
-    return _commit(work, result)
+    return Ended(commit=_commit_of(work, result))
+
+
+def commit(done: Sequence[tuple[Work, Commit]]) -> list[tuple[Work, Ended]]:
+    """Commit turns, all in one transaction; if the database refuses one of them, each in its own."""
+    if not done:
+        return []
+    try:
+        states = _commit([item for _, item in done])
+    except (IntegrityError, DataError) as error:
+        if len(done) == 1:
+            return [(done[0][0], Ended(setback=raised(done[0][0], f"{type(error).__name__}: {error}")))]
+        return [ended for one in done for ended in commit([one])]
+    return [(work, _committed(work, states.get(work.turn.pk))) for work, _ in done]
+
+
+def run_and_commit(work: Work, stop: threading.Event) -> Ended:
+    """``run`` and ``commit`` of one turn, for a process of its own."""
+    ended = run(work, stop)
+    return ended if ended.commit is None else commit([(work, ended.commit)])[0][1]
+
+
+def _commit(commits: Sequence[Commit]) -> dict[int, Turn.State]:
+    """A connection lost in between is no answer: the commit is repeated, at most until the lease ends."""
+    give_up_at = time.monotonic() + lanes.lease().total_seconds()
+    return until_answered(lambda: turns.commit(commits, now=database_now()), give_up_at=give_up_at)
+
+
+def _committed(work: Work, state: Turn.State | None) -> Ended:
+    if state is None:
+        log.warning("commit_refused", message_id=work.message.message_id, agent_id=work.message.target, epoch=work.hold.epoch)
+        return Ended()
+    outcome = Attempt.Outcome.STOPPED if state == Turn.State.STOPPED else Attempt.Outcome.DELIVERED
+    return Ended(acknowledgement=Acknowledgement(work.hold, work.message, outcome))
 
 
 def raised(work: Work, error: str) -> Setback:
@@ -84,28 +121,17 @@ def _ended_badly(work: Work, stop: threading.Event, setback: Setback) -> Ended:
     """A turn that was asked to stop is stopped, however it ended: it commits what it has and is not tried again."""
     give_up_at = time.monotonic() + lanes.lease().total_seconds()
     if stop.is_set() and until_answered(lambda: turns.was_asked_to_stop(work.turn.pk), give_up_at=give_up_at):
-        return _commit(work, None, error=setback.error)
+        return Ended(commit=_commit_of(work, None, error=setback.error))
     return Ended(setback=setback)
 
 
-def _commit(work: Work, result: TurnResult | None, *, error: str = "") -> Ended:
-    give_up_at = time.monotonic() + lanes.lease().total_seconds()
-    try:
-        state = until_answered(lambda: _commit_once(work, result, error=error), give_up_at=give_up_at)
-    except LeaseLost:
-        log.warning("commit_refused", message_id=work.message.message_id, agent_id=work.message.target, epoch=work.hold.epoch)
-        return Ended()
-    outcome = Attempt.Outcome.STOPPED if state == Turn.State.STOPPED else Attempt.Outcome.DELIVERED
-    return Ended(Acknowledgement(work.hold, work.message, outcome))
-
-
-def _commit_once(work: Work, result: TurnResult | None, *, error: str) -> Turn.State:
+def _commit_of(work: Work, result: TurnResult | None, *, error: str = "") -> Commit:
     message = work.message
     asked = turns.Entry(TranscriptEntry.Role.USER, message.content, [provenance.header(message)], message.message_id)
     answered = [] if result is None else [turns.Entry(TranscriptEntry.Role.ASSISTANT, result.text, list(result.parts))]
-    return turns.commit(
+    return Commit(
         work.turn, work.hold, entries=[asked, *answered], marks=[turns.Mark(message.message_id, digest_of(message))],
-        usage=dict(result.usage) if result else {}, error=error, now=database_now(),
+        usage=dict(result.usage) if result else {}, error=error,
     )  # fmt: skip
 
 

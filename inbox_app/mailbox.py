@@ -49,7 +49,7 @@ def message_named(caller: Caller, message_id: str, *, project: str | None = None
     return found[0]
 
 
-def page_of_messages(  # noqa: PLR0913  # the filters of one list
+def page_of_messages(
     caller: Caller,
     *,
     limit: int,

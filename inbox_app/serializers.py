@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Any
 
 from django.core.validators import RegexValidator
 from rest_framework import serializers
 
+from inbox_app.content import check_content, check_message_id
 from inbox_app.models import CONTENT_LIMIT, MESSAGE_ID, Attempt, Message
 from sessions_app.models import Session
+from sessions_app.pages import STATUSES
 from sessions_app.serializers import PAGE_LIMIT, Choice, QuerySerializer, Seconds, StrictSerializer, Text, Whole
 
-OWN_PREFIXES = ("subagent-result-", "failure-", "remote-", "turn-")
 VALID_FOR_LIMIT = 30 * 24 * 3600  # seconds
 WAIT_LIMIT = 60  # seconds
 REASON_LENGTH = 500
 CURSOR_LENGTH = 400
-# Letters and symbols by category that nevertheless show nothing: fillers, joiners, selectors, the empty Braille cell.
-_INVISIBLE = {chr(code) for code in (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *range(0xFE00, 0xFE10))}
 _message_id = RegexValidator(rf"^{MESSAGE_ID}\Z", "has 1 to 128 letters, digits and _ . : -")
-
-
-def is_blank(text: str) -> bool:
-    """Nothing to see: spaces, line ends, zero-width, format and control characters only."""
-    return all(char in _INVISIBLE or unicodedata.category(char)[0] in "ZC" for char in text)
 
 
 class AgentList(StrictSerializer):
@@ -58,13 +51,11 @@ class AgentSend(StrictSerializer):
     )
 
     def validate_message(self, message: str) -> str:
-        if is_blank(message):
-            raise serializers.ValidationError("may not be blank")
+        check_content(message)
         return message
 
     def validate_message_id(self, message_id: str) -> str:
-        if message_id.startswith(OWN_PREFIXES):
-            raise serializers.ValidationError(f"may not begin with {', '.join(OWN_PREFIXES)}: those ids are made here")
+        check_message_id(message_id)
         return message_id
 
     def validate_valid_for(self, seconds: float) -> float:
@@ -96,7 +87,7 @@ class AgentOut(_Out):
     agent_id = serializers.CharField()
     title = serializers.CharField(allow_blank=True)
     kind = serializers.ChoiceField(choices=Session.Kind.choices)
-    status = serializers.ChoiceField(choices=["active", "idle", "archived"])
+    status = serializers.ChoiceField(choices=STATUSES)
     project_id = serializers.CharField()
     parent_agent_id = serializers.CharField(allow_null=True)
     updated_at = serializers.DateTimeField()
@@ -119,7 +110,7 @@ class EntryOut(_Out):
 class AgentReadOut(_Out):
     agent_id = serializers.CharField()
     kind = serializers.ChoiceField(choices=Session.Kind.choices)
-    status = serializers.ChoiceField(choices=["active", "idle", "archived"])
+    status = serializers.ChoiceField(choices=STATUSES)
     title = serializers.CharField(allow_blank=True)
     messages = EntryOut(many=True)
     message_count = serializers.IntegerField(help_text="Entries in the whole transcript.")
@@ -151,7 +142,7 @@ class AttemptOut(_Out):
 class MessageOut(_Out):
     message_id = serializers.CharField()
     project_id = serializers.CharField()
-    agent_id = serializers.CharField(help_text="Who is to get it.")
+    agent_id = serializers.CharField(source="target", help_text="Who is to get it.")
     sender = serializers.CharField(source="sender_id", allow_null=True)
     sender_label = serializers.CharField(allow_blank=True)
     kind = serializers.ChoiceField(choices=Message.Kind.choices)
@@ -174,7 +165,9 @@ class MessageOut(_Out):
 class MessageDetailOut(MessageOut):
     attempts = AttemptOut(many=True)
     next_attempt_at = serializers.DateTimeField(allow_null=True)
-    waiting_for = serializers.CharField(allow_null=True, help_text="What it waits for, in words; null once it has settled.")
+    waiting_for = serializers.CharField(
+        allow_null=True, help_text="What it waits for, in words; null once it has settled."
+    )
 
 
 class MessagePageOut(_Out):

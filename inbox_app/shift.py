@@ -60,8 +60,9 @@ def _pass(shift: Shift) -> None:
     except Exception:  # the border around one pass of the worker loop
         log.exception("shift_pass_failed", owner=shift.owner)
         connection.close()
-        time.sleep(PAUSE_AFTER_ERROR)
-    shift.rest()
+        shift.rest(PAUSE_AFTER_ERROR)
+    else:
+        shift.rest()
 
 
 def _ready_nursery() -> Nursery:
@@ -121,10 +122,10 @@ class Shift:
             self._worked_at = time.monotonic()
         return worked
 
-    def rest(self) -> None:
-        """Wait for the bell (a turn ended, a message came from this process) or for the next look."""
+    def rest(self, seconds: float | None = None) -> None:
+        """Wait for the bell (a turn ended, a message came from this process), at most until the next look."""
         warm = time.monotonic() - self._worked_at < LINGER
-        wake.bell.wait(POLL_WARM if warm else POLL_COOL)
+        wake.bell.wait(seconds or (POLL_WARM if warm else POLL_COOL))
         wake.bell.clear()
 
     def leave(self) -> None:
@@ -161,7 +162,7 @@ class Shift:
 
     def _execute(self, run: Run) -> None:
         """In a thread of the crew: run the turn, then hand its end to the loop."""
-        ended = self._run_alone(run) if run.work.alone else dispatcher.deliver(run.work, run.stop)
+        ended = self._run_alone(run) if run.work.alone else dispatcher.run(run.work, run.stop)
         self._ended.put((run, ended))
         wake.bell.set()
 
@@ -184,12 +185,15 @@ class Shift:
 
     # --- settling ------------------------------------------------------------------------------------------------
     def _settle_ended(self) -> bool:
+        """Commit what was done, acknowledge what is committed, put back what came to nothing: each in one transaction."""
         ended = self._take_ended()
-        done = [(run, end.acknowledgement) for run, end in ended if end.acknowledgement is not None]
-        for run, end in ended:
+        runs = {run.work.hold.key: run for run, _ in ended}
+        committed = dispatcher.commit([(run.work, end.commit) for run, end in ended if end.commit]) if ended else []
+        outcomes = committed + [(run.work, end) for run, end in ended if end.commit is None]
+        for work, end in outcomes:
             if end.setback is not None:
-                self._release(run, end.setback)
-        self._acknowledge(done)
+                self._release(work, end.setback)
+        self._acknowledge([(runs[work.hold.key], end.acknowledgement) for work, end in outcomes if end.acknowledgement])
         return bool(ended)
 
     def _take_ended(self) -> list[tuple[Run, Ended]]:
@@ -218,8 +222,8 @@ class Shift:
     def _may_go_on(self, run: Run) -> bool:
         return run.in_a_row < MESSAGES_A_HOLD and not self._leaving and not draining()
 
-    def _release(self, run: Run, setback: Setback) -> None:
-        until_answered(lambda: transitions.release(run.work, setback, now=database_now()), give_up_at=_lease_end())
+    def _release(self, work: Work, setback: Setback) -> None:
+        until_answered(lambda: transitions.release(work, setback, now=database_now()), give_up_at=_lease_end())
 
     def _settle_judged(self, item: Judged) -> None:
         if item.judgement.verdict == Verdict.FAIL:
@@ -245,7 +249,7 @@ class Shift:
         self._drop(run)
         self._leaving = True
         Conf.MAX_RSS = 1  # q2's own way of having a worker process replaced once its task is done
-        self._release(run, dispatcher.timed_out(run.work))
+        self._release(run.work, dispatcher.timed_out(run.work))
         self._tell_that_full()
 
     def _see_to_drain(self, now: float) -> None:
@@ -255,7 +259,7 @@ class Shift:
         for run in list(self._runs.values()):
             run.stop.set()
             self._drop(run)
-            self._release(run, dispatcher.drained())
+            self._release(run.work, dispatcher.drained())
 
 
 class Crew:

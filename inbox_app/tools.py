@@ -27,11 +27,11 @@ from sessions_app.actions import stop_session
 from sessions_app.authentication import Caller
 from sessions_app.clock import database_now
 from sessions_app.exceptions import first_complaint
-from sessions_app.lanes import Hold, LeaseLost
-from sessions_app.models import Lane, Session, Turn
+from sessions_app.lanes import Hold, LeaseLost, holds_still
+from sessions_app.models import Session, Turn
 from sessions_app.pages import page_of_sessions, status_of, statuses
 from sessions_app.serializers import StrictSerializer
-from suzent_site.errors import Conflict, Invalid, NotFound, SuzentError
+from suzent_site.errors import Conflict, Invalid, NotFound, Refused, SuzentError
 
 
 class AgentRequired(SuzentError):
@@ -39,6 +39,12 @@ class AgentRequired(SuzentError):
 
     code = "agent_required"
     status = 400
+
+
+class ActorArchived(Refused):
+    """The session that acts is archived."""
+
+    code = "archived"
 
 
 class NotActive(Conflict):
@@ -85,6 +91,8 @@ def call(tool: Tool, caller: Caller, arguments: Any, *, now: datetime) -> dict[s
     """One call from outside a turn."""
     if tool.needs_session and caller.session is None:
         raise AgentRequired
+    if caller.session is not None and caller.session.archived_at is not None:
+        raise ActorArchived
     return tool.run(caller, now=now, hold=None, **tool.checked(arguments))
 
 
@@ -121,7 +129,7 @@ def agent_read(
     }
 
 
-def agent_send(  # noqa: PLR0913  # the arguments of the tool
+def agent_send(
     caller: Caller,
     *,
     now: datetime,
@@ -131,6 +139,7 @@ def agent_send(  # noqa: PLR0913  # the arguments of the tool
     message_id: str = "",
     in_reply_to: str = "",
     valid_for: float | None = None,
+    ours: bool = False,
 ) -> dict[str, Any]:
     target = caller.session_named(agent_id)
     sender = caller.session
@@ -148,6 +157,7 @@ def agent_send(  # noqa: PLR0913  # the arguments of the tool
         in_reply_to=in_reply_to,
         valid_for=None if valid_for is None else timedelta(seconds=valid_for),
         hold=hold,
+        ours=ours,
     )
     accepted = accept(draft, now=now)
     return {
@@ -248,12 +258,13 @@ class TurnTools:
     message_ids: list[str]
     _sent: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def call(self, name: str, **arguments: Any) -> dict[str, Any]:
+    def call(self, name: str, /, **arguments: Any) -> dict[str, Any]:
         """What the tool answers. Raises SuzentError: UnknownTool, Invalid, LeaseLost, what the tool refuses."""
         tool = TOOLS.get(name)
         if tool is None:
             raise UnknownTool
-        self._prove_hold()
+        if not holds_still(self.hold):
+            raise LeaseLost
         checked = tool.checked(arguments)
         caller = Caller(project_id=self.session.project_id, session=self.session, label=self.session.agent_id)
         if tool.run is not agent_send or "message_id" in checked:
@@ -268,19 +279,15 @@ class TurnTools:
         number = self._sent[agent_id, message] + 1
         own_id = f"turn-{_digest(self._handled, agent_id, message, number)}"
         answer = agent_send(
-            caller, now=database_now(), hold=self.hold, agent_id=agent_id, message=message, message_id=own_id, **rest_of_it
-        )
+            caller, now=database_now(), hold=self.hold, agent_id=agent_id, message=message, message_id=own_id, ours=True,
+            **rest_of_it,
+        )  # fmt: skip
         self._sent[agent_id, message] = number
         return answer
 
     @property
     def _handled(self) -> str:
         return self.message_ids[0] if self.message_ids else f"turn {self.turn.pk}"
-
-    def _prove_hold(self) -> None:
-        held = Lane.objects.filter(key=self.hold.key, lease_owner=self.hold.owner, epoch=self.hold.epoch)
-        if not held.exists():
-            raise LeaseLost
 
 
 def _digest(*parts: str | int) -> str:

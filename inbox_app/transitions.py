@@ -8,7 +8,7 @@ transaction: a guarded UPDATE that names the state it believes in, plus the Atte
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from django.conf import settings
 from django.db import IntegrityError
 from django.db.models import Exists, F, Max, OuterRef, Q
+from django.db.models.functions import Coalesce
 
 from inbox_app import notices
 from inbox_app.content import check_content, check_message_id
@@ -23,7 +24,7 @@ from inbox_app.errors import HopLimit, MailboxFull, MessageIdConflict, NotFailed
 from inbox_app.judgement import SOLITARY_LOSSES, Evidence, Judgement, Verdict, judge
 from inbox_app.models import Attempt, Intervention, Message
 from sessions_app import lanes, turns
-from sessions_app.lanes import Hold, LeaseLost
+from sessions_app.lanes import Hold
 from sessions_app.models import Lane, Session, Turn
 from sessions_app.text import storable
 from suzent_site.faults import crash_point
@@ -205,22 +206,21 @@ def _go_on(holds: Sequence[Hold], *, stopped: dict[str, bool], now: datetime) ->
     """Judge the head of each held lane: start it, hand it out to be settled, or let the lane go. A step."""
     heads = Message.objects.heads([hold.key for hold in holds])
     marked = turns.marked({(str(head.session_id), head.message_id) for head in heads.values()})
-    found: list[Next] = []
-    for hold in holds:
-        head = heads.get(hold.key)
-        if head is None:
-            lanes.release(hold, due_at=None)
-            continue
-        evidence = _evidence(head, marked=marked, stopped=stopped)
-        if head.status == Message.Status.PROCESSING and not evidence.marked:
-            _close_lost_attempt(head, stopped=evidence.stop_requested, now=now)
-        judgement = judge(head, evidence, now=now)
-        if judgement.verdict == Verdict.WAIT:
-            lanes.release(hold, due_at=head.available_at)
-        else:
-            found.append(Judged(hold, head, judgement))
-    runnable = [item for item in found if isinstance(item, Judged) and item.judgement.verdict == Verdict.RUN]
-    return [item for item in found if item not in runnable] + list(_start(runnable, now=now))
+    judged = [_judge(hold, heads[hold.key], marked=marked, stopped=stopped, now=now) for hold in holds if hold.key in heads]
+    _let_go([hold for hold in holds if hold.key not in heads], {})
+    _let_go([item.hold for item in judged if item.judgement.verdict == Verdict.WAIT], heads)
+    runnable = [item for item in judged if item.judgement.verdict == Verdict.RUN]
+    settled = [item for item in judged if item.judgement.verdict not in {Verdict.RUN, Verdict.WAIT}]
+    return [*settled, *_start(runnable, now=now)]
+
+
+def _judge(
+    hold: Hold, head: Message, *, marked: Collection[tuple[str, str]], stopped: dict[str, bool], now: datetime
+) -> Judged:
+    evidence = _evidence(head, marked=marked, stopped=stopped)
+    if head.status == Message.Status.PROCESSING and not evidence.marked:
+        _close_lost_attempt(head, stopped=evidence.stop_requested, now=now)
+    return Judged(hold, head, judge(head, evidence, now=now))
 
 
 def _evidence(head: Message, *, marked: Collection[tuple[str, str]], stopped: dict[str, bool]) -> Evidence:
@@ -244,12 +244,15 @@ def _close_lost_attempt(head: Message, *, stopped: bool, now: datetime) -> None:
         head.save(update_fields=["losses", "last_error"])
 
 
-def _start(judged: Sequence[Judged], *, now: datetime) -> Iterable[Work]:
+def _start(judged: Sequence[Judged], *, now: datetime) -> list[Work]:
+    if not judged:
+        return []
     messages = [item.message for item in judged]
     begun = turns.start([turns.Beginning(item.hold, str(item.message.session_id), [item.message.message_id]) for item in judged], now=now)
-    Message.objects.filter(pk__in=[m.pk for m in messages if m.started_at is None]).update(started_at=now)
-    Message.objects.unsettled().filter(pk__in=[m.pk for m in messages]).update(status=Message.Status.PROCESSING)
-    numbers = _next_numbers([m for m in messages if m.started_at is not None])
+    Message.objects.unsettled().filter(pk__in=[message.pk for message in messages]).update(
+        status=Message.Status.PROCESSING, started_at=Coalesce("started_at", now)
+    )  # fmt: skip
+    numbers = _next_numbers([message for message in messages if message.started_at is not None])
     attempts = Attempt.objects.bulk_create([
         Attempt(
             message=item.message, number=numbers.get(item.message.pk, 1), owner=item.hold.owner, epoch=item.hold.epoch,
@@ -263,8 +266,8 @@ def _start(judged: Sequence[Judged], *, now: datetime) -> Iterable[Work]:
 def _next_numbers(messages: Sequence[Message]) -> dict[int, int]:
     if not messages:
         return {}
-    last = Attempt.objects.filter(message__in=messages).values("message").annotate(last=Max("number"))
-    return {row["message"]: row["last"] + 1 for row in last}
+    last = Attempt.objects.filter(message__in=messages).values_list("message_id").annotate(Max("number"))
+    return {message_id: number + 1 for message_id, number in last}
 
 
 # --- acknowledge -----------------------------------------------------------------------------------------------
@@ -285,20 +288,12 @@ def acknowledge(done: Sequence[Acknowledgement], *, now: datetime) -> list[Next]
     """
     with durable():
         locked = lanes.lock({item.hold.key for item in done})
-        mine = [item for item in done if _is_held(item.hold, locked)]
+        mine = [item for item in done if lanes.is_held(item.hold, locked)]
         _deliver(mine, now=now)
         found = _leave_or_go_on(mine, locked=locked, now=now)
         crash_point("ack.before_commit")
     crash_point("ack.after_commit")
     return found
-
-
-def _is_held(hold: Hold, locked: dict[str, Lane]) -> bool:
-    try:
-        lanes.prove(hold, locked)
-    except LeaseLost:
-        return False
-    return True
 
 
 def _deliver(done: Sequence[Acknowledgement], *, now: datetime) -> None:
@@ -311,7 +306,7 @@ def _deliver(done: Sequence[Acknowledgement], *, now: datetime) -> None:
 def _leave_or_go_on(done: Sequence[Acknowledgement], *, locked: dict[str, Lane], now: datetime) -> list[Next]:
     going = [item.hold for item in done if item.go_on and _may_start(locked[item.hold.key], now=now)]
     leaving = [item.hold for item in done if item.hold not in going]
-    _let_go(leaving)
+    _let_go(leaving, Message.objects.heads([hold.key for hold in leaving]) if leaving else {})
     if not going:
         return []
     # Normally none: but a commit of this very transaction whose answer was lost has begun the next turns already.
@@ -324,11 +319,12 @@ def _may_start(lane: Lane, *, now: datetime) -> bool:
     return lane.paused_at is None and (lane.wanted_until is None or lane.wanted_until <= now)
 
 
-def _let_go(holds: Sequence[Hold]) -> None:
-    heads = Message.objects.heads([hold.key for hold in holds]) if holds else {}
+def _let_go(holds: Sequence[Hold], heads: dict[str, Message]) -> None:
+    """Leave lanes, each due when its head may run, or not before new mail where there is none."""
+    lanes.release([hold for hold in holds if hold.key not in heads], due_at=None)
     for hold in holds:
-        head = heads.get(hold.key)
-        lanes.release(hold, due_at=head.available_at if head else None)
+        if hold.key in heads:
+            lanes.release([hold], due_at=heads[hold.key].available_at)
 
 
 # --- release and fail ------------------------------------------------------------------------------------------
@@ -353,11 +349,11 @@ def release(work: Work, setback: Setback, *, now: datetime) -> bool:
     """
     with durable():
         locked = lanes.lock(_lanes_of(work.message, work.hold.key))
-        if not _is_held(work.hold, locked):
+        if not lanes.is_held(work.hold, locked):
             return False
         turns.fail(work.turn.pk, error=setback.error, now=now)
         _settle_or_put_back(work, setback, now=now)
-        _let_go([work.hold])
+        _let_go([work.hold], Message.objects.heads([work.hold.key]))
         crash_point("release.before_commit")
     return True
 
@@ -412,13 +408,13 @@ def fail(judged: Judged, *, now: datetime) -> bool:
     reason = judged.judgement.reason or Message.Reason.REJECTED
     with durable():
         locked = lanes.lock(_lanes_of(judged.message, judged.hold.key))
-        if not _is_held(judged.hold, locked):
+        if not lanes.is_held(judged.hold, locked):
             return False
         if turns.marked({(str(judged.message.session_id), judged.message.message_id)}):
             _deliver([Acknowledgement(judged.hold, judged.message)], now=now)
         else:
             _settle_failed(judged.message, reason=reason, error=judged.judgement.error, now=now)
-        _let_go([judged.hold])
+        _let_go([judged.hold], Message.objects.heads([judged.hold.key]))
         crash_point("fail.before_commit")
     return True
 

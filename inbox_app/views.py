@@ -99,7 +99,9 @@ class MessageWithdraw(ApiView):
         """Take back a message whose turn has not begun."""
         caller, message, reason = _to_change(request, message_id)
         by_sender = caller.session is not None
-        changed = transitions.withdraw(message, who=_who(caller), by_sender=by_sender, now=database_now(), reason=reason)
+        changed = transitions.withdraw(
+            message, who=_who(caller), by_sender=by_sender, now=database_now(), reason=reason
+        )
         return Response(_detail(changed))
 
 

@@ -36,6 +36,8 @@ def wake() -> bool:
 
 def enqueue(name: str, *, now: datetime) -> bool:
     """Queue the task ``inbox_app.tasks.<name>`` unless it is queued already. Raises what the broker raises."""
+    if Wake.objects.filter(name=name, queued_at__range=(now - STALE_AFTER, now + STALE_AFTER)).exists():
+        return False
     with durable():
         Wake.objects.get_or_create(name=name)
         stale = Q(queued_at=None) | Q(queued_at__lt=now - STALE_AFTER) | Q(queued_at__gt=now + STALE_AFTER)

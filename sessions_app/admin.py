@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, ClassVar
 
 from django import forms
 from django.conf import settings
 from django.contrib import admin
-from django.db.models import Exists, F, Model, OuterRef, QuerySet
+from django.db.models import DateTimeField, Exists, F, Model, OuterRef, QuerySet, Value
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminSelectWidget
@@ -23,11 +23,18 @@ from sessions_app import actions, lanes
 from sessions_app.clock import database_now
 from sessions_app.models import ApiToken, Holder, Lane, Project, Session, TranscriptEntry, Turn
 from suzent_site.console import ConsoleAdmin, EngineOwned, PlainDialog, RefusableForm, leave_dialog
-from suzent_site.errors import Conflict
-from suzent_site.shown import age, as_json, in_a_line, span
+from suzent_site.shown import age, in_a_line, span
 
 NEWEST_ENTRIES = 100
 NEWEST_TURNS = 20
+
+
+class WithClock(EngineOwned):
+    """Every row has ``seen_at``, the database's clock: read once for the page, since leases are measured by it."""
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        now = Value(database_now(), output_field=DateTimeField())
+        return super().get_queryset(request).annotate(seen_at=now)  # type: ignore[no-any-return]
 
 
 class ProjectForm(RefusableForm):
@@ -212,16 +219,16 @@ def conversation_of(agent_id: str, *, before: str) -> dict[str, Any]:
     if before.isdecimal():
         entries = entries.filter(seq__lt=min(int(before), 2**62))
     newest = list(entries[: NEWEST_ENTRIES + 1])
-    lane = Lane.objects.filter(key=f"agent:{agent_id}").first()
+    lane, now = Lane.objects.filter(key=f"agent:{agent_id}").first(), database_now()
     return {
         "entries": newest[:NEWEST_ENTRIES][::-1],
         "older_than": newest[NEWEST_ENTRIES - 1].seq if len(newest) > NEWEST_ENTRIES else None,
         "is_newest": not before,
         "turns": Turn.objects.filter(session=agent_id).order_by("-id")[:NEWEST_TURNS],
         "lane": lane,
-        "lane_state": lane and state_of(lane),
+        "lane_state": lane and state_of(lane, now=now),
         "tokens": ApiToken.objects.filter(session=agent_id).order_by("-created_at")[:NEWEST_TURNS],
-        "now": database_now(),
+        "now": now,
     }
 
 
@@ -251,7 +258,7 @@ class LaneState(admin.SimpleListFilter):
 
 
 @admin.register(Lane)
-class LaneAdmin(EngineOwned):
+class LaneAdmin(WithClock):
     list_display: tuple[str, ...] = ("key", "state", "shown_owner", "lease_ends", "due", "wanted", "failures", "epoch")
     list_filter = (LaneState,)
     search_fields = ("key__startswith",)
@@ -262,7 +269,7 @@ class LaneAdmin(EngineOwned):
 
     @display(description="State", label={"paused": "warning", "stale": "danger", "running": "success", "due": "info"})
     def state(self, obj: Lane) -> str:
-        return state_of(obj)
+        return state_of(obj, now=obj.seen_at)  # type: ignore[attr-defined]  # annotated by WithClock
 
     @display(description="Owner")
     def shown_owner(self, obj: Lane) -> SafeString:
@@ -270,15 +277,15 @@ class LaneAdmin(EngineOwned):
 
     @display(description="Lease ends", ordering="lease_until")
     def lease_ends(self, obj: Lane) -> str:
-        return _moment(obj.lease_until)
+        return _moment(obj.lease_until, obj)
 
     @display(description="Due", ordering="due_at")
     def due(self, obj: Lane) -> str:
-        return _moment(obj.due_at)
+        return _moment(obj.due_at, obj)
 
     @display(description="Wanted until")
     def wanted(self, obj: Lane) -> str:
-        return _moment(obj.wanted_until)
+        return _moment(obj.wanted_until, obj)
 
     @action(
         description="Pause",
@@ -333,9 +340,8 @@ class LaneAdmin(EngineOwned):
         return True
 
 
-def state_of(lane: Lane) -> str:
+def state_of(lane: Lane, *, now: datetime) -> str:
     """In one word: a lease that has passed is stale, whatever its owner may believe."""
-    now = database_now()
     if lane.lease_until:
         return "running" if lane.lease_until > now else "stale"
     if lane.paused_at:
@@ -343,26 +349,27 @@ def state_of(lane: Lane) -> str:
     return "due" if lane.due_at and lane.due_at <= now else "idle"
 
 
-def _moment(at: Any) -> str:
+def _moment(at: datetime | None, row: Any) -> str:
+    """``4 s ago`` or ``in 4 s``, by the clock that the row was read with."""
     if at is None:
         return "—"
-    passed = age(at, now=database_now())
+    passed = age(at, now=row.seen_at)
     return passed if passed.startswith("in ") else f"{passed} ago"
 
 
 @admin.register(Holder)
-class HolderAdmin(EngineOwned):
+class HolderAdmin(WithClock):
     list_display = ("owner", "kind", "host", "pid", "free", "beat")
     list_filter = ("kind",)
     ordering = ("-beat_at",)
 
     @display(description="Last beat", ordering="beat_at")
     def beat(self, obj: Holder) -> str:
-        return _moment(obj.beat_at)
+        return _moment(obj.beat_at, obj)
 
 
 @admin.register(Turn)
-class TurnAdmin(EngineOwned):
+class TurnAdmin(WithClock):
     list_display = ("id", "session", "origin", "shown_state", "started", "lasted", "stop_requested_at", "shown_error")
     list_filter = ("state", "origin")
     search_fields = ("=session__agent_id",)
@@ -378,11 +385,12 @@ class TurnAdmin(EngineOwned):
 
     @display(description="Started", ordering="started_at")
     def started(self, obj: Turn) -> str:
-        return _moment(obj.started_at)
+        return _moment(obj.started_at, obj)
 
     @display(description="Lasted")
     def lasted(self, obj: Turn) -> str:
-        return span(((obj.finished_at or database_now()) - obj.started_at).total_seconds())
+        until = obj.finished_at or obj.seen_at  # type: ignore[attr-defined]
+        return span((until - obj.started_at).total_seconds())
 
     @display(description="Error")
     def shown_error(self, obj: Turn) -> SafeString:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
+import structlog
+from django.db import OperationalError
 from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.exceptions import PermissionDenied
@@ -17,10 +19,13 @@ from rest_framework.request import Request
 
 from sessions_app.actions import find_token
 from sessions_app.exceptions import InvalidToken
-from sessions_app.models import AGENT_ID, Session
+from sessions_app.models import AGENT_ID, ApiToken, Session
 from sessions_app.querysets import SessionQuerySet
 from suzent_site.errors import NotFound, Refused
+from suzent_site.transactions import durable
 
+log = structlog.get_logger(__name__)
+NOTED_EVERY = timedelta(minutes=1)
 _CREDENTIALS = re.compile(r"bearer +([A-Za-z0-9._~+/=-]{1,256})", re.IGNORECASE | re.ASCII)
 
 
@@ -89,7 +94,19 @@ def caller_by_token(raw: str, *, now: datetime) -> Caller | None:
     token = find_token(raw, now=now)
     if token is None:
         return None
-    return Caller(project_id=token.project_id, session=token.session, label=token.hint)
+    _note_use(token, now=now)
+    return Caller(project_id=token.project_id, session=token.session, label=f"token {token.hint}")
+
+
+def _note_use(token: ApiToken, *, now: datetime) -> None:
+    """Once a minute at most, so that reading does not write; and no call fails for it."""
+    if token.last_used_at is not None and now - token.last_used_at < NOTED_EVERY:
+        return
+    try:
+        with durable():
+            ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
+    except OperationalError as error:
+        log.warning("token_use_not_noted", error=type(error).__name__)
 
 
 class OperatorSession(SessionAuthentication):

@@ -119,7 +119,9 @@ def first_complaint(detail: Any, path: str = "") -> Invalid:
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     too_large = isinstance(exception, django_errors.RequestDataTooBig)
-    return _in_our_shape(request, BodyTooLarge() if too_large else BadRequest()) or defaults.bad_request(request, exception)
+    return _in_our_shape(request, BodyTooLarge() if too_large else BadRequest()) or defaults.bad_request(
+        request, exception
+    )
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:

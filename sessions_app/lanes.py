@@ -55,12 +55,16 @@ def lock(keys: Iterable[str]) -> dict[str, Lane]:
     return {lane.key: lane for lane in Lane.objects.filter(key__in=set(keys)).locked()}
 
 
-def prove(hold: Hold, locked: dict[str, Lane]) -> Lane:
-    """The locked lane of ``hold``. Raises LeaseLost if it is no longer held so."""
+def is_held(hold: Hold, locked: dict[str, Lane]) -> bool:
+    """Whether the locked lane is still held so."""
     lane = locked.get(hold.key)
-    if lane is None or (lane.lease_owner, lane.epoch) != (hold.owner, hold.epoch):
+    return lane is not None and (lane.lease_owner, lane.epoch) == (hold.owner, hold.epoch)
+
+
+def prove(hold: Hold, locked: dict[str, Lane]) -> None:
+    """Raises LeaseLost if the locked lane is no longer held so."""
+    if not is_held(hold, locked):
         raise LeaseLost
-    return lane
 
 
 def holds_still(hold: Hold) -> bool:
@@ -102,9 +106,15 @@ def renew(owner: str, *, now: datetime) -> set[str]:
     return held
 
 
-def release(hold: Hold, *, due_at: datetime | None) -> bool:
-    """Let go of the lane. ``due_at``: when somebody should look next, None for not before new mail. A step."""
-    return _held(hold).update(lease_owner=None, lease_until=None, due_at=due_at) == 1
+def release(holds: Collection[Hold], *, due_at: datetime | None) -> None:
+    """Let go of lanes. ``due_at``: when somebody should look next, None for not before new mail.
+
+    A step: the caller's transaction has locked or claimed them.
+    """
+    if holds:
+        owner = next(iter(holds)).owner
+        keys = [hold.key for hold in holds]
+        Lane.objects.held_by(owner).filter(key__in=keys).update(lease_owner=None, lease_until=None, due_at=due_at)
 
 
 def seize(key: str, *, now: datetime) -> None:
@@ -151,7 +161,3 @@ def wake_on_commit() -> None:
 
 def lease() -> timedelta:
     return timedelta(seconds=settings.SUZENT_LEASE_SECONDS)
-
-
-def _held(hold: Hold) -> QuerySet[Lane]:
-    return Lane.objects.filter(key=hold.key, lease_owner=hold.owner, epoch=hold.epoch)

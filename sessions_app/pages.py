@@ -13,6 +13,8 @@ from sessions_app.models import Session
 from sessions_app.querysets import SessionQuerySet
 from suzent_site.errors import Invalid
 
+STATUSES = ["active", "idle", "archived"]
+
 
 def seal(listing: str, *position: Any) -> str:
     """A cursor for ``listing``: opaque to callers, and worthless once changed or taken to another listing."""

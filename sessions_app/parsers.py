@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from typing import IO, Any, NoReturn
 
 from rest_framework.parsers import BaseParser
@@ -16,6 +17,8 @@ DEPTH_LIMIT = 32  # levels of arrays and objects
 INTEGER_DIGITS = 18  # more do not fit into the databases' 64 bits
 NAME_SHOWN = 64  # characters of a caller's field name that an answer repeats
 WHOLE_BODY = "body"
+# Valid UTF-8 without raw control characters can hold a NUL or half of a surrogate pair only as such an escape.
+_SUSPICIOUS = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 
 class BodyTooLarge(SuzentError):
@@ -25,7 +28,7 @@ class BodyTooLarge(SuzentError):
     status = 413
 
 
-class StrictJSONParser(BaseParser):  # type: ignore[type-arg]  # generic in the stubs only
+class StrictJSONParser(BaseParser):
     media_type = "application/json"
 
     def parse(
@@ -55,12 +58,16 @@ def read_object(body: bytes) -> dict[str, Any]:
         raise Invalid(WHOLE_BODY, f"is nested deeper than {DEPTH_LIMIT} levels") from error
     if not isinstance(value, dict):
         raise Invalid(WHOLE_BODY, "must be a JSON object")
-    _refuse_unstorable(value)
+    _refuse_deep_nesting(value)
+    if _SUSPICIOUS.search(body):
+        _refuse_unstorable(value)
     return value
 
 
 def shown(name: str) -> str:
     """A caller's own name for a field, harmless in answers and logs."""
+    if name.isascii() and name.isprintable():
+        return name[:NAME_SHOWN]
     printable = name[:NAME_SHOWN].encode("ascii", "backslashreplace").decode("ascii")
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in printable)
 
@@ -90,31 +97,33 @@ def _no_constant(name: str) -> NoReturn:
     raise Invalid(WHOLE_BODY, f"has {name}, which is not JSON")
 
 
-def _refuse_unstorable(value: dict[str, Any]) -> None:
-    """No NUL (PostgreSQL cannot store it), no half of a surrogate pair (no UTF-8), no nesting without end."""
-    waiting: list[tuple[str, int, Any]] = [("", 0, value)]
-    while waiting:
-        path, depth, item = waiting.pop()
-        if isinstance(item, str):
-            refuse_unstorable_text(path, item)
-        elif isinstance(item, (dict, list)):
-            if depth >= DEPTH_LIMIT:
-                raise Invalid(path.split(".")[0] or WHOLE_BODY, f"is nested deeper than {DEPTH_LIMIT} levels")
-            waiting.extend((inner, depth + 1, child) for inner, child in _children(path, item))
+def _refuse_deep_nesting(value: dict[str, Any]) -> None:
+    level: list[Any] = [value]
+    for _ in range(DEPTH_LIMIT):
+        inside = (child for item in level for child in (item.values() if isinstance(item, dict) else item))
+        level = [child for child in inside if isinstance(child, (dict, list))]
+        if not level:
+            return
+    raise Invalid(WHOLE_BODY, f"is nested deeper than {DEPTH_LIMIT} levels")
+
+
+def _refuse_unstorable(item: Any, *, field: str = "") -> None:
+    """Look through all strings and names; the nesting is known to be shallow."""
+    if isinstance(item, str):
+        refuse_unstorable_text(field or WHOLE_BODY, item)
+    elif isinstance(item, list):
+        for child in item:
+            _refuse_unstorable(child, field=field)
+    elif isinstance(item, dict):
+        for name, child in item.items():
+            inner = f"{field}.{shown(name)}" if field else shown(name)
+            refuse_unstorable_text(inner, name)
+            _refuse_unstorable(child, field=inner)
 
 
 def refuse_unstorable_text(field: str, text: str) -> None:
+    """No NUL, which PostgreSQL cannot store, and no half of a surrogate pair, which is no character."""
     if "\0" in text:
-        raise Invalid(field or WHOLE_BODY, "must not contain the NUL character")
+        raise Invalid(field, "must not contain the NUL character")
     if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
-        raise Invalid(field or WHOLE_BODY, "contains half of a surrogate pair")
-
-
-def _children(path: str, item: dict[str, Any] | list[Any]) -> Iterator[tuple[str, Any]]:
-    if isinstance(item, list):
-        yield from ((path, child) for child in item)
-        return
-    for name, child in item.items():
-        inner = f"{path}.{shown(name)}" if path else shown(name)
-        refuse_unstorable_text(inner, name)
-        yield inner, child
+        raise Invalid(field, "contains half of a surrogate pair")

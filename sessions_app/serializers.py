@@ -8,6 +8,7 @@ from django.core.validators import RegexValidator
 from rest_framework import serializers
 
 from sessions_app.models import AGENT_ID, Session
+from sessions_app.pages import STATUSES
 from sessions_app.parsers import refuse_unstorable_text, shown
 
 PAGE_LIMIT = 50
@@ -23,7 +24,7 @@ class Text(serializers.CharField):
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):
             self.fail("invalid")
-        refuse_unstorable_text(self.field_name or "", data)
+        refuse_unstorable_text(str(self.field_name), data)
         return super().to_internal_value(data)
 
 
@@ -86,7 +87,7 @@ class SessionOut(serializers.Serializer):  # type: ignore[type-arg]  # generic i
     project_id = serializers.CharField()
     title = serializers.CharField(allow_blank=True)
     kind = serializers.ChoiceField(choices=Session.Kind.choices)
-    status = serializers.ChoiceField(choices=["active", "idle", "archived"])
+    status = serializers.ChoiceField(choices=STATUSES)
     parent_agent_id = serializers.CharField(source="parent_id", allow_null=True)
     runtime = serializers.CharField()
     config = serializers.DictField()
@@ -107,7 +108,9 @@ class SessionPage(serializers.Serializer):  # type: ignore[type-arg]  # generic 
 
 class ListSessions(QuerySerializer):
     project = Text(required=False, help_text="Only this project's; for operators.")
-    archived = Choice(choices=["true", "false"], default="false", help_text="The archived ones instead of the open ones.")
+    archived = Choice(
+        choices=["true", "false"], default="false", help_text="The archived ones instead of the open ones."
+    )
     limit = Whole(default=20, min_value=1, max_value=PAGE_LIMIT)
     cursor = Text(required=False, max_length=400)
 
@@ -121,7 +124,9 @@ class ChangeSession(StrictSerializer):
 class NewSession(ChangeSession):
     agent_id = Text(
         required=False,
-        validators=[RegexValidator(rf"^{AGENT_ID}\Z", "may have letters, digits and _ . : - and begins with a letter or digit")],
+        validators=[
+            RegexValidator(rf"^{AGENT_ID}\Z", "may have letters, digits and _ . : - and begins with a letter or digit")
+        ],
         help_text="Its address for ever; made if left out.",
     )
     project = Text(required=False, help_text="For operators, where there is more than one project.")

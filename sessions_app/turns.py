@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Case, F, Q, Value, When
+from django.db.models import Case, F, Value, When
 
 from sessions_app import lanes
-from sessions_app.lanes import Hold, LeaseLost
+from sessions_app.lanes import Hold
 from sessions_app.models import DeliveryMarker, Session, TranscriptEntry, Turn
 from sessions_app.querysets import TurnQuerySet
 from sessions_app.text import storable
@@ -43,6 +43,20 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class Commit:
+    """What a turn did. ``also`` is to happen in the same transaction, under ``also_lanes``, if the turn commits now."""
+
+    turn: Turn
+    hold: Hold
+    entries: Sequence[Entry]
+    marks: Sequence[Mark]
+    usage: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+    also: Callable[[], None] | None = None
+    also_lanes: Collection[str] = ()
+
+
+@dataclass(frozen=True)
 class Beginning:
     """A turn to be started under a hold."""
 
@@ -60,35 +74,26 @@ def start(beginnings: Iterable[Beginning], *, now: datetime) -> list[Turn]:
     ])
 
 
-def commit(
-    turn: Turn,
-    hold: Hold,
-    *,
-    entries: Sequence[Entry],
-    marks: Sequence[Mark],
-    now: datetime,
-    usage: dict[str, Any] | None = None,
-    error: str = "",
-    also: Callable[[], None] | None = None,
-    also_lanes: Collection[str] = (),
-) -> Turn.State:
-    """Make what the turn did true, in one transaction; ``committed``, or ``stopped`` where a stop was asked for.
+def commit(commits: Sequence[Commit], *, now: datetime) -> dict[int, Turn.State]:
+    """Make what these turns did true, all in one transaction: turn id -> ``committed``, or ``stopped`` where asked for.
 
-    ``also`` is what the caller passes in to happen in the same transaction, under ``also_lanes``. Committing again
-    under the same epoch changes nothing and answers as the first time. Raises LeaseLost: nothing was written.
+    One transaction for many turns costs little more than for one. A turn that is missing from the answer had lost its
+    lane, and nothing of it was written. Committing again under the same epoch changes nothing and answers the same.
     """
     with durable():
-        lanes.prove(hold, lanes.lock({hold.key, *also_lanes}))
-        if not _finish(turn, hold, error=error, usage=usage or {}, now=now):
-            return _committed_before(turn, hold)
-        last = _append(turn, entries, now=now)
-        _leave(marks, turn=turn, seq=last, now=now)
-        if also is not None:
-            also()
+        locked = lanes.lock({key for item in commits for key in (item.hold.key, *item.also_lanes)})
+        mine = [item for item in commits if lanes.is_held(item.hold, locked)]
+        running = set(Turn.objects.running().filter(pk__in=[item.turn.pk for item in mine]).values_list("pk", flat=True))
+        fresh = [item for item in mine if item.turn.pk in running]
+        _finish(fresh, now=now)
+        _leave_marks(fresh, _append(fresh, now=now), now=now)
+        for item in fresh:
+            if item.also is not None:
+                item.also()
+        states = _states(mine)
         crash_point("turn.before_commit")
-        state = Turn.State(Turn.objects.values_list("state", flat=True).get(pk=turn.pk))
     crash_point("turn.after_commit")
-    return state
+    return states
 
 
 def fail(turn_id: int, *, error: str, now: datetime) -> None:
@@ -147,44 +152,49 @@ def history(session_id: str, limit: int) -> list[TranscriptEntry]:
     return list(reversed(newest))
 
 
-def _finish(turn: Turn, hold: Hold, *, error: str, usage: dict[str, Any], now: datetime) -> bool:
+def _finish(commits: Sequence[Commit], *, now: datetime) -> None:
     stopped = When(stop_requested_at__isnull=False, then=Value(Turn.State.STOPPED))
-    return (
-        _running(turn.pk)
-        .filter(epoch=hold.epoch)
-        .update(state=Case(stopped, default=Value(Turn.State.COMMITTED)), finished_at=now, usage=usage, error=storable(error))
-        == 1
-    )
+    state = Case(stopped, default=Value(Turn.State.COMMITTED))
+    plain = [item.turn.pk for item in commits if not item.usage and not item.error]
+    Turn.objects.running().filter(pk__in=plain).update(state=state, finished_at=now)
+    for item in commits:
+        if item.turn.pk not in plain:
+            _running(item.turn.pk).update(state=state, finished_at=now, usage=item.usage, error=storable(item.error))
 
 
-def _committed_before(turn: Turn, hold: Hold) -> Turn.State:
-    done = Turn.objects.filter(Q(state=Turn.State.COMMITTED) | Q(state=Turn.State.STOPPED), pk=turn.pk, epoch=hold.epoch)
-    state = done.values_list("state", flat=True).first()
-    if state is None:
-        raise LeaseLost
-    return Turn.State(state)
-
-
-def _append(turn: Turn, entries: Sequence[Entry], *, now: datetime) -> int:
-    """Append to the transcript; the position of the last entry. The lane is locked, so positions have no gaps."""
-    Session.objects.filter(pk=turn.session_id).update(last_seq=F("last_seq") + len(entries), updated_at=now)
-    last: int = Session.objects.values_list("last_seq", flat=True).get(pk=turn.session_id)
-    first = last - len(entries) + 1
+def _append(commits: Sequence[Commit], *, now: datetime) -> dict[str, int]:
+    """Append to the transcripts; session id -> position of its last entry. The lanes are locked: no gaps."""
+    for count in {len(item.entries) for item in commits}:
+        grown = [item.turn.session_id for item in commits if len(item.entries) == count]
+        Session.objects.filter(pk__in=grown).update(last_seq=F("last_seq") + count, updated_at=now)
+    last = dict(Session.objects.filter(pk__in=[item.turn.session_id for item in commits]).values_list("pk", "last_seq"))
     TranscriptEntry.objects.bulk_create([
         TranscriptEntry(
-            session_id=turn.session_id, seq=seq, role=entry.role, text=storable(entry.text), parts=entry.parts,
-            visible=entry.visible, turn=turn, message_id=entry.message_id, created_at=now,
+            session_id=item.turn.session_id, seq=seq, role=entry.role, text=storable(entry.text), parts=entry.parts,
+            visible=entry.visible, turn=item.turn, message_id=entry.message_id, created_at=now,
         )
-        for seq, entry in enumerate(entries, first)
+        for item in commits
+        for seq, entry in enumerate(item.entries, last[item.turn.session_id] - len(item.entries) + 1)
     ])  # fmt: skip
     return last
 
 
-def _leave(marks: Sequence[Mark], *, turn: Turn, seq: int, now: datetime) -> None:
+def _leave_marks(commits: Sequence[Commit], last: dict[str, int], *, now: datetime) -> None:
     DeliveryMarker.objects.bulk_create([
-        DeliveryMarker(session_id=turn.session_id, source=m.source, key=m.key, digest=m.digest, seq=seq, created_at=now)
-        for m in marks
-    ])
+        DeliveryMarker(
+            session_id=item.turn.session_id, source=mark.source, key=mark.key, digest=mark.digest,
+            seq=last[item.turn.session_id], created_at=now,
+        )
+        for item in commits
+        for mark in item.marks
+    ])  # fmt: skip
+
+
+def _states(commits: Sequence[Commit]) -> dict[int, Turn.State]:
+    """How they stand now, if they ended well under the epoch of their hold."""
+    epochs = {item.turn.pk: item.hold.epoch for item in commits}
+    done = Turn.objects.filter(pk__in=epochs, state__in=[Turn.State.COMMITTED, Turn.State.STOPPED])
+    return {pk: Turn.State(state) for pk, state, epoch in done.values_list("pk", "state", "epoch") if epochs[pk] == epoch}
 
 
 def _running(turn_id: int) -> TurnQuerySet:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from drf_spectacular.utils import extend_schema
+from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerView
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
 from rest_framework.renderers import BaseRenderer
@@ -19,33 +20,35 @@ from sessions_app import actions, serializers
 from sessions_app.authentication import Caller
 from sessions_app.clock import database_now
 from sessions_app.models import Project, Session
-from sessions_app.pages import page_of_sessions, status_of, statuses
+from sessions_app.pages import page_of_sessions, statuses
 from sessions_app.permissions import ManagesSessions
 from suzent_site.errors import Invalid, NotFound
 
-P = TypeVar("P", bound=type[serializers.StrictSerializer])
 
-class AlwaysJSON(BaseContentNegotiation):
-    """We speak JSON, whatever the Accept header or ``?format=`` wishes for."""
+class OneFormat(BaseContentNegotiation):
+    """A view answers in its one format, whatever the Accept header or ``?format=`` wishes for."""
 
-    def select_parser(self, request: Request, parsers: Sequence[BaseParser]) -> BaseParser | None:  # type: ignore[type-arg]
+    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser | None:
         sent = request.content_type.partition(";")[0].strip().lower()
         return next((parser for parser in parsers if parser.media_type == sent), None)
 
     def select_renderer(
-        self, request: Request, renderers: Sequence[BaseRenderer], format_suffix: str | None = None
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
-        return renderers[0], str(renderers[0].media_type)
+        only = next(iter(renderers))
+        return only, str(only.media_type)
+
 
 class ApiView(APIView):
-    content_negotiation_class = AlwaysJSON
+    content_negotiation_class = OneFormat
     metadata_class = None  # OPTIONS has nothing to tell that the schema does not
     http_method_names = ["get", "post", "patch", "delete", "head"]
 
+
 def caller_of(request: Request) -> Caller:
     """Who calls; the permission classes have seen to it that it is somebody."""
-    caller: Caller = request.user
-    return caller
+    return cast("Caller", request.user)
+
 
 def valid(serializer: type[serializers.StrictSerializer], data: Any) -> dict[str, Any]:
     """The checked fields of ``data``. Raises ValidationError, naming the first that is wrong."""
@@ -53,12 +56,15 @@ def valid(serializer: type[serializers.StrictSerializer], data: Any) -> dict[str
     checked.is_valid(raise_exception=True)
     return dict(checked.validated_data)
 
+
 def valid_query(serializer: type[serializers.QuerySerializer], request: Request) -> dict[str, Any]:
     return valid(serializer, request.query_params.dict())
+
 
 def errors(*statuses: int) -> dict[int, type[serializers.Error]]:
     """For the schema: the answers that are errors. 401 and 503 can come from everywhere."""
     return dict.fromkeys(sorted({401, 503, *statuses}), serializers.Error)
+
 
 class Sessions(ApiView):
     permission_classes = [ManagesSessions]
@@ -87,8 +93,9 @@ class Sessions(ApiView):
         project = _project(caller_of(request), slug=asked.pop("project", None))
         now = database_now()
         session = actions.open_session(project, now=now, **asked)
-        _, token = actions.mint_token(project, now=now, session=session)
-        return Response({**_rendered([session])[0], "token": token}, status=201)
+        minted = actions.mint_token(project, now=now, session=session)
+        return Response({**_rendered([session])[0], "token": minted.secret}, status=201)
+
 
 class SessionDetail(ApiView):
     permission_classes = [ManagesSessions]
@@ -101,14 +108,13 @@ class SessionDetail(ApiView):
     @extend_schema(
         operation_id="sessions_change",
         request=serializers.ChangeSession,
-        responses={200: serializers.SessionOut, **errors(400, 403, 404, 409, 413, 415)},
+        responses={200: serializers.SessionOut, **errors(400, 403, 404, 410, 413, 415)},
     )
     def patch(self, request: Request, agent_id: str) -> Response:
         """Change title, runtime or config."""
         session = caller_of(request).session_named(agent_id)
         asked = valid(serializers.ChangeSession, request.data)
-        actions.change_session(session, now=database_now(), **asked)
-        return Response(_rendered([caller_of(request).session_named(agent_id)])[0])
+        return Response(_rendered([actions.change_session(session, now=database_now(), **asked)])[0])
 
     @extend_schema(operation_id="sessions_archive", request=None, responses={204: None, **errors(403, 404)})
     def delete(self, request: Request, agent_id: str) -> Response:
@@ -116,8 +122,18 @@ class SessionDetail(ApiView):
         actions.archive_session(caller_of(request).session_named(agent_id), now=database_now())
         return Response(status=204)
 
+
+class Schema(SpectacularJSONAPIView):
+    content_negotiation_class = OneFormat
+
+
+class Docs(SpectacularSwaggerView):
+    content_negotiation_class = OneFormat
+
+
 def to_admin(request: HttpRequest) -> HttpResponse:
     return redirect("admin:index")
+
 
 def _readable(caller: Caller, agent_id: str) -> Session:
     session = caller.session_named(agent_id)
@@ -125,12 +141,14 @@ def _readable(caller: Caller, agent_id: str) -> Session:
         raise NotFound
     return session
 
+
 def _listed(caller: Caller, *, project: str | None) -> Any:
     sessions = caller.sessions()
     if project is not None:
         _project(caller, slug=project)
         sessions = sessions.filter(project=project)
     return sessions if caller.session is None else sessions.filter(pk=caller.session.pk)
+
 
 def _project(caller: Caller, *, slug: str | None) -> Project:
     """The project that is meant: the caller's own, the named one, or the only one."""
@@ -145,6 +163,7 @@ def _project(caller: Caller, *, slug: str | None) -> Project:
     if len(found) > 1:
         raise Invalid("project", "is needed: there is more than one")
     return found[0]
+
 
 def _rendered(sessions: list[Session]) -> list[dict[str, Any]]:
     shown = statuses(sessions)

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import django
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
-from django.core.handlers.asgi import ASGIHandler, ASGIRequest
+from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.base import BaseHandler
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "suzent_site.settings")
 
-Scope = MutableMapping[str, Any]
-Event = MutableMapping[str, Any]
+Scope = dict[str, Any]
+Event = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -65,7 +66,7 @@ class DeskHandler(ASGIHandler):
             async with ThreadSensitiveContext(executor=desk):
                 await self.handle(scope, receive, send)
 
-    async def get_response_async(self, request: ASGIRequest) -> HttpResponseBase:
+    async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
         answer = sync_to_async(self._chain.get_response, thread_sensitive=True)
         response = await answer(request)
         come_back: Callable[[], Awaitable[None]] | None = getattr(response, COME_BACK, None)

@@ -20,7 +20,7 @@ from django.utils.functional import cached_property
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.forms import BaseDialogForm
 
-from suzent_site.errors import Conflict, SuzentError
+from suzent_site.errors import SuzentError
 
 COUNTED = 10_000  # rows: counting a million for the foot of a page would take longer than the page
 AT_ONCE = 500  # rows of one action: each is a transaction of its own, and a browser waits for all of them
@@ -94,7 +94,7 @@ class ConsoleAdmin(ModelAdmin, _OwnTransactions):
     def act_on_chosen(self, request: HttpRequest, rows: QuerySet[Any], act: Callable[[Any], object], *, done: str) -> None:
         """Call one verb for every chosen row and say what became of them.
 
-        A row that the verb refuses (Conflict) or leaves alone (False) is skipped; so is one that has left the list
+        A row that the verb refuses (SuzentError) or leaves alone (False) is skipped; so is one that has left the list
         since the page was loaded.
         """
         chosen = list(rows[:AT_ONCE])
@@ -106,7 +106,7 @@ class ConsoleAdmin(ModelAdmin, _OwnTransactions):
 def _was_done(act: Callable[[Any], object], row: Any) -> bool:
     try:
         return act(row) is not False
-    except Conflict:
+    except SuzentError:
         return False
 
 

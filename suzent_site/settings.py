@@ -158,7 +158,8 @@ X_FRAME_OPTIONS = "DENY"
 SILENCED_SYSTEM_CHECKS = ["security.W008"] + ([] if _secure else ["security.W004", "security.W012", "security.W016"])
 
 # --- Database, broker, cache -----------------------------------------------------------------------------------
-DATABASES = {"default": env.db_url("DATABASE_URL", default=f"sqlite:///{SUZENT_DATA_DIR / 'suzent.sqlite3'}")}
+DATABASE_URL = env.str("DATABASE_URL", default="") or f"sqlite:///{SUZENT_DATA_DIR / 'suzent.sqlite3'}"
+DATABASES = {"default": env.db_url_config(DATABASE_URL)}
 _database = DATABASES["default"]
 _database["CONN_MAX_AGE"] = None
 _database["CONN_HEALTH_CHECKS"] = True
@@ -227,12 +228,19 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SERVE_INCLUDE_SCHEMA": False,
+    "PREPROCESSING_HOOKS": ["sessions_app.schema.one_of_each"],
+    "ENUM_NAME_OVERRIDES": {
+        "MessageKind": "inbox_app.models.Message.Kind",
+        "MessageStatus": "inbox_app.models.Message.Status",
+        "SessionKind": "sessions_app.models.Session.Kind",
+        "SessionStatus": "sessions_app.pages.STATUSES",
+    },
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
 }
 
 # --- Static files, admin theme, logs ---------------------------------------------------------------------------
 STATIC_URL = "/static/"
-STATIC_ROOT = SUZENT_DATA_DIR / "static"
+STATIC_ROOT = open_data_dir(SUZENT_DATA_DIR / "static")  # WhiteNoise warns of one that is not there
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},

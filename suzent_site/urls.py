@@ -2,15 +2,13 @@
 
 from django.contrib import admin
 from django.urls import URLPattern, include, path
-from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerView
 
 from inbox_app.urls import urlpatterns as inbox_urls
 from sessions_app.urls import urlpatterns as sessions_urls
-from sessions_app.views import AlwaysJSON, to_admin
+from sessions_app.views import Docs, Schema, to_admin
 from suzent_site.health import healthz, readyz
 
 api = [*inbox_urls, *sessions_urls]
-described = [path("api/", include(api))]
 
 
 def _with_slash(pattern: URLPattern) -> URLPattern:
@@ -20,19 +18,15 @@ def _with_slash(pattern: URLPattern) -> URLPattern:
 urlpatterns = [
     path("", to_admin),
     path("admin/", admin.site.urls),
-    *described,
+    path("api/", include(api)),
     path("api/", include([_with_slash(pattern) for pattern in api])),
 ]
 for slash in ("", "/"):
     urlpatterns += [
         path(f"healthz{slash}", healthz),
         path(f"readyz{slash}", readyz),
-        path(
-            f"api/schema{slash}",
-            SpectacularJSONAPIView.as_view(patterns=described, content_negotiation_class=AlwaysJSON),
-            name=f"schema{slash}",
-        ),
-        path(f"api/docs{slash}", SpectacularSwaggerView.as_view(url_name="schema")),
+        path(f"api/schema{slash}", Schema.as_view(), name=f"schema{slash}"),
+        path(f"api/docs{slash}", Docs.as_view(url_name="schema")),
     ]
 
 handler400 = "sessions_app.exceptions.bad_request"

@@ -5,6 +5,8 @@ import shutil
 import pytest
 from django.conf import settings
 
+pytest_plugins = ["tests.rest"]
+
 
 def pytest_collection_modifyitems(items):
     for item in items:
