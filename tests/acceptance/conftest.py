@@ -179,6 +179,13 @@ class Site:
         rows = self.rows(statement, *parameters)
         return rows[0][0] if rows else None
 
+    def empty_broker(self) -> None:
+        """Lose every queued task."""
+        if self.redis_url:
+            flush(self.redis_url)
+        else:
+            self.rows("DELETE FROM django_q_ormq")
+
     @property
     def answered_at(self):
         """When a worker last answered the watchdog; changes with every answer."""
@@ -197,6 +204,26 @@ class Site:
                 pytest.fail(f"not within {within} s; the log says:\n{self.log[-6000:]}", pytrace=True)
             time.sleep(0.05)
         return time.monotonic() - began
+
+    # --- mail ------------------------------------------------------------------------------------------------------
+    def open_session(self, agent_id: str, *, runtime: str = "echo") -> str:
+        """A session in the project ``office``, made with it; its token."""
+        if not self.rows("SELECT 1 FROM sessions_app_project"):
+            self.command("project", "create", "office")
+        made = self.command("session", "create", "--project", "office", "--id", agent_id, "--runtime", runtime)
+        return made["token"]
+
+    def send(self, token: str, agent_id: str, message: str, **fields: object) -> str:
+        """``agent_send`` over HTTP; the message id."""
+        answer = self.post("/api/tools/agent_send", {"agent_id": agent_id, "message": message, **fields}, token=token)
+        assert answer.status == 202, answer
+        return answer.json["message_id"]
+
+    def status_of(self, message_id: str) -> str:
+        return self.one("SELECT status FROM agent_inbox_messages WHERE message_id = ?", message_id)
+
+    def wait_until_delivered(self, *message_ids: str, within: float) -> float:
+        return self.wait_for(lambda: all(self.status_of(one) == "delivered" for one in message_ids), within=within)
 
     # --- processes -------------------------------------------------------------------------------------------------
     @property
@@ -342,6 +369,10 @@ def own_redis_url() -> str:
     if not url:
         return ""
     own = urlsplit(url)._replace(path=f"/{REDIS_NUMBER}").geturl()
-    with contextlib.closing(pytest.importorskip("redis").from_url(own)) as client:
-        client.flushdb()
+    flush(own)
     return own
+
+
+def flush(url: str) -> None:
+    with contextlib.closing(pytest.importorskip("redis").from_url(url)) as client:
+        client.flushdb()

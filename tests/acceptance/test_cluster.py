@@ -58,6 +58,17 @@ def test_a_killed_process_is_replaced_and_no_task_is_stuck(site, role):
     assert site.everyone == {site.supervisor, *site._crew()}
 
 
+@pytest.mark.parametrize("role", ["worker", "monitor", "pusher", "sentinel", "main", "supervisor"])
+def test_mail_is_delivered_soon_although_a_process_was_killed(site, role):
+    site.up()
+    token = site.open_session("asker")
+    site.open_session("helper")
+    crew = site.crew
+    site.kill(site.supervisor if role == "supervisor" else crew.workers[0] if role == "worker" else getattr(crew, role))
+    site.wait_until_delivered(*[site.send(token, "helper", f"{n}") for n in range(5)], within=WEDGE + 5)
+    assert site.one("SELECT count(*) FROM sessions_app_transcriptentry WHERE role = 'assistant'") == 5
+
+
 def test_all_idle_workers_killed_at_once_are_replaced(site):
     site.cluster()
     workers = site.crew.workers
@@ -84,7 +95,7 @@ def test_a_process_that_is_stopped_for_longer_than_a_lease_is_replaced(make_site
 
 def test_broker_contents_that_vanish_do_not_matter(site):
     site.cluster()
-    site.rows("DELETE FROM django_q_ormq")
+    site.empty_broker()
     site.wait_for_an_answer(within=WEDGE)
     assert "group_killed" not in site.log
 
