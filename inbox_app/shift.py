@@ -160,10 +160,13 @@ class Shift:
         self._crew.hand(lambda: self._execute(run))
 
     def _execute(self, run: Run) -> None:
-        """In a thread of the crew: run the turn, then hand its end to the loop."""
-        ended = self._run_alone(run) if run.work.alone else dispatcher.run(run.work, run.stop)
-        self._ended.put((run, ended))
-        wake.bell.set()
+        """In a thread of the crew: run the turn, then hand its end to the loop, even if the thread itself is ended."""
+        ended = Ended()
+        try:
+            ended = self._run_alone(run) if run.work.alone else dispatcher.run(run.work, run.stop)
+        finally:
+            self._ended.put((run, ended))
+            wake.bell.set()
 
     def _run_alone(self, run: Run) -> Ended:
         try:

@@ -210,11 +210,11 @@ def _go_on(holds: Sequence[Hold], *, stopped: dict[str, bool], now: datetime) ->
     heads = Message.objects.heads([hold.key for hold in holds])
     marked = turns.marked({(str(head.session_id), head.message_id) for head in heads.values()})
     judged = [_judge(hold, heads[hold.key], marked=marked, stopped=stopped, now=now) for hold in holds if hold.key in heads]
-    _let_go([hold for hold in holds if hold.key not in heads], {})
-    _let_go([item.hold for item in judged if item.judgement.verdict == Verdict.WAIT], heads)
+    _let_go([hold for hold in holds if hold.key not in heads], {}, now=now)
+    _let_go([item.hold for item in judged if item.judgement.verdict == Verdict.WAIT], heads, now=now)
     runnable = [item for item in judged if item.judgement.verdict == Verdict.RUN]
     settled = [item for item in judged if item.judgement.verdict not in {Verdict.RUN, Verdict.WAIT}]
-    return [*settled, *_start(runnable, now=now)]
+    return [*_start(runnable, now=now), *settled]  # what has begun first: settling the others may go wrong
 
 
 def _judge(
@@ -231,7 +231,7 @@ def _evidence(head: Message, *, marked: Collection[tuple[str, str]], stopped: di
     is_marked = (str(head.session_id), head.message_id) in marked
     return Evidence(
         marked=is_marked,
-        stop_requested=stopped.get(str(head.session_id), False)
+        stop_requested=(head.status == Message.Status.PROCESSING and stopped.get(str(head.session_id), False))
         or (is_marked and turns.ended_stopped(str(head.session_id), head.message_id)),
         archived=session is None or session.archived_at is not None or session.project.archived_at is not None,
     )
@@ -309,7 +309,7 @@ def _deliver(done: Sequence[Acknowledgement], *, now: datetime) -> None:
 def _leave_or_go_on(done: Sequence[Acknowledgement], *, locked: dict[str, Lane], now: datetime) -> list[Next]:
     going = [item.hold for item in done if item.go_on and _may_start(locked[item.hold.key], now=now)]
     leaving = [item.hold for item in done if item.hold not in going]
-    _let_go(leaving, Message.objects.heads([hold.key for hold in leaving]) if leaving else {})
+    _let_go(leaving, Message.objects.heads([hold.key for hold in leaving]) if leaving else {}, now=now)
     if not going:
         return []
     # Normally none: but a commit of this very transaction whose answer was lost has begun the next turns already.
@@ -322,12 +322,12 @@ def _may_start(lane: Lane, *, now: datetime) -> bool:
     return lane.paused_at is None and (lane.wanted_until is None or lane.wanted_until <= now)
 
 
-def _let_go(holds: Sequence[Hold], heads: dict[str, Message]) -> None:
-    """Leave lanes, each due when its head may run, or not before new mail where there is none."""
+def _let_go(holds: Sequence[Hold], heads: dict[str, Message], *, now: datetime) -> None:
+    """Leave lanes, each due when its head may run, behind those that are due already; without a head, not before new mail."""
     lanes.release([hold for hold in holds if hold.key not in heads], due_at=None)
     for hold in holds:
         if hold.key in heads:
-            lanes.release([hold], due_at=heads[hold.key].available_at)
+            lanes.release([hold], due_at=max(heads[hold.key].available_at, now))
 
 
 # --- release and fail ------------------------------------------------------------------------------------------
@@ -356,17 +356,19 @@ def release(work: Work, setback: Setback, *, now: datetime) -> bool:
             return False
         turns.fail(work.turn.pk, error=setback.error, now=now)
         _settle_or_put_back(work, setback, now=now)
-        _let_go([work.hold], Message.objects.heads([work.hold.key]))
+        _let_go([work.hold], Message.objects.heads([work.hold.key]), now=now)
         crash_point("release.before_commit")
     return True
 
 
 def _settle_or_put_back(work: Work, setback: Setback, *, now: datetime) -> None:
     settled = _outcome_after_all(work)
-    reason = _used_up(work.message, setback)
     if settled is not None:
         _deliver([Acknowledgement(work.hold, work.message, settled)], now=now)
-    elif reason is not None:
+        return
+    _count(work.message, setback)
+    reason = _used_up(work.message, setback)
+    if reason is not None:
         _settle_failed(work.message, reason=reason, error=setback.error, now=now)
     else:
         _put_back(work.message, setback, now=now)
@@ -396,13 +398,19 @@ def _deferrable_until(message: Message) -> datetime:
     return (redelivered or message.accepted_at) + DEFERRED_AT_MOST
 
 
-def _put_back(message: Message, setback: Setback, *, now: datetime) -> None:
+def _count(message: Message, setback: Setback) -> None:
+    """Count the try, the last one too."""
     suspect = int(setback.timed_out and message.losses == 0)
     Message.objects.unsettled().filter(pk=message.pk).update(
-        status=Message.Status.PENDING, available_at=setback.retry_at, last_error=storable(setback.error),
         attempts=F("attempts") + int(setback.charged), deferrals=F("deferrals") + int(setback.deferred),
         losses=F("losses") + int(setback.died_alone) + suspect,
     )  # fmt: skip
+
+
+def _put_back(message: Message, setback: Setback, *, now: datetime) -> None:
+    Message.objects.unsettled().filter(pk=message.pk).update(
+        status=Message.Status.PENDING, available_at=setback.retry_at, last_error=storable(setback.error)
+    )
     _close_attempts([message.pk], outcome=setback.outcome, error=setback.error, now=now)
 
 
@@ -417,7 +425,7 @@ def fail(judged: Judged, *, now: datetime) -> bool:
             _deliver([Acknowledgement(judged.hold, judged.message)], now=now)
         else:
             _settle_failed(judged.message, reason=reason, error=judged.judgement.error, now=now)
-        _let_go([judged.hold], Message.objects.heads([judged.hold.key]))
+        _let_go([judged.hold], Message.objects.heads([judged.hold.key]), now=now)
         crash_point("fail.before_commit")
     return True
 
@@ -514,9 +522,9 @@ class Swept:
 
 def sweep(*, now: datetime) -> Swept:
     """Fail what expired while it waited anywhere in a lane, and repair what should not happen."""
+    repaired = _repair_lanes(now=now)  # first, while ``now`` is now: later rows are not dated by a clock that ran ahead
     overdue = Message.objects.overdue(now).select_related("sender").order_by("valid_until")[:SWEEP_BATCH]
-    expired = sum(_expire(message, now=now) for message in overdue)
-    return Swept(expired, _repair_lanes(now=now))
+    return Swept(sum(_expire(message, now=now) for message in overdue), repaired)
 
 
 def _expire(message: Message, *, now: datetime) -> bool:
