@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Any, ClassVar
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, cast
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.views.main import ORDER_VAR
-from django.db.models import Count, F, IntegerField, Model, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models import Count, IntegerField, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce, Concat
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
@@ -24,11 +24,13 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 from inbox_app import console, transitions
 from inbox_app.models import Attempt, Intervention, Message, Wake
 from inbox_app.querysets import MessageQuerySet
-from sessions_app.admin import LaneAdmin, SessionAdmin
+from sessions_app.admin.clock import WithClock
+from sessions_app.admin.lanes import LaneAdmin
+from sessions_app.admin.sessions import SessionAdmin
 from sessions_app.clock import database_now
 from sessions_app.models import Lane, Project, Session
 from suzent_site.console import EngineOwned, EngineOwnedInline, leave_dialog
-from suzent_site.errors import Conflict
+from suzent_site.errors import SuzentError
 from suzent_site.shown import age, as_json, in_a_line, whole
 
 STATUS_COLORS = {"failed": "danger", "stale": "warning", "processing": "info", "pending": "default", "delivered": "success"}
@@ -41,8 +43,8 @@ class ByStatus(admin.SimpleListFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [*((name, name) for name in console.STATES), ("unsettled", "unsettled")]
 
-    def queryset(self, request: HttpRequest, queryset: MessageQuerySet) -> MessageQuerySet:
-        return console.in_state(queryset, self.value() or "", now=database_now())
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Message]) -> QuerySet[Message]:
+        return console.in_state(cast(MessageQuerySet, queryset), self.value() or "", now=database_now())
 
 
 class ByAge(admin.SimpleListFilter):
@@ -81,10 +83,10 @@ class FailedFirst(ChangeList):
             self.result_list = failed_first(self.queryset, start, start + self.list_per_page)
 
 
-def failed_first(messages: MessageQuerySet, start: int, stop: int) -> list[Message]:
-    failed = messages.failed()
+def failed_first(rows: MessageQuerySet, start: int, stop: int) -> list[Message]:
+    failed = rows.failed()
     ahead = failed.order_by().count()
-    rest = messages.filter(reason=None)[max(start - ahead, 0) : max(stop - ahead, 0)]
+    rest = rows.filter(reason=None)[max(start - ahead, 0) : max(stop - ahead, 0)]
     return [*failed[start:stop], *rest]
 
 
@@ -121,7 +123,7 @@ class ReasonDialog(BaseDialogForm):
 
 
 @admin.register(Message)
-class MessageAdmin(EngineOwned):
+class MessageAdmin(WithClock):
     list_display = ("message_id", "shown_status", "reason", "kind", "route", "tries", "shown_age", "next_attempt", "shown_error")
     list_display_links = ("message_id",)
     list_filter = (ByStatus, "transport", "kind", ("project", admin.RelatedOnlyFieldListFilter), ByAge)
@@ -129,8 +131,8 @@ class MessageAdmin(EngineOwned):
     search_help_text = "A message id, or the agent id of its sender or target; whole, not a part"
     ordering = ("-id",)
     list_before_template = "admin/inbox_app/message/states.html"
-    actions: ClassVar[list[str]] = ["retry_chosen", "withdraw_chosen"]
-    actions_detail: ClassVar[list[str]] = ["retry", "withdraw"]
+    actions = ("retry_chosen", "withdraw_chosen",)
+    actions_detail = ("retry", "withdraw",)
     inlines = (AttemptInline, InterventionInline)
     fieldsets = (
         (None, {"fields": ("message_id", "shown_status", "reason", "shown_error_whole", "route", "kind", "transport", "project")}),
@@ -139,9 +141,9 @@ class MessageAdmin(EngineOwned):
         ("Times", {"fields": ("accepted_at", "available_at", "started_at", "settled_at", "valid_until")}),
     )
 
-    def get_queryset(self, request: HttpRequest) -> MessageQuerySet:
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
         lease = Lane.objects.filter(key=OuterRef("lane")).values("lease_until")
-        rows: MessageQuerySet = super().get_queryset(request)
+        rows: QuerySet[Message] = super().get_queryset(request)
         return rows.annotate(lease_until=Subquery(lease)).select_related("sender", "session")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -176,13 +178,13 @@ class MessageAdmin(EngineOwned):
 
     @display(description="Age", ordering="accepted_at")
     def shown_age(self, obj: Message) -> str:
-        return age(obj.accepted_at, now=timezone.now())
+        return age(obj.accepted_at, now=obj.seen_at)  # type: ignore[attr-defined]  # annotated by WithClock
 
     @display(description="Next try")
     def next_attempt(self, obj: Message) -> str:
         if obj.status != Message.Status.PENDING:
             return "—"
-        now = database_now()
+        now: datetime = obj.seen_at  # type: ignore[attr-defined]
         return age(obj.available_at, now=now) if obj.available_at > now else "now"
 
     @display(description="Last error")
@@ -247,8 +249,8 @@ class MessageAdmin(EngineOwned):
         message = get_object_or_404(Message, pk=object_id)
         try:
             act(message)
-        except Conflict as refusal:
-            self.message_user(request, f"Nothing was changed. {refusal.detail}", "WARNING")
+        except SuzentError as refusal:
+            self.message_user(request, f"Nothing was changed. {refusal.detail}", messages.WARNING)
         else:
             self.message_user(request, done)
         return leave_dialog(request, reverse("admin:inbox_app_message_change", args=[object_id]))
@@ -264,8 +266,8 @@ def state_of(message: Message) -> str:
     """The status; but what is in processing under a lease that has passed is stale, not running."""
     if message.status != Message.Status.PROCESSING:
         return message.status
-    until = message.lease_until  # type: ignore[attr-defined]  # annotated by MessageAdmin.get_queryset
-    return "processing" if until and until > database_now() else "stale"
+    until, now = message.lease_until, message.seen_at  # type: ignore[attr-defined]  # annotated by MessageAdmin
+    return "processing" if until and until > now else "stale"
 
 
 def _name_of(request: HttpRequest) -> str:

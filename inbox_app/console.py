@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.conf import settings
 from django.db.models import Exists, OuterRef, Sum
 from django.http import HttpRequest
 from django.urls import reverse
 
 from inbox_app.models import Message, Wake
 from inbox_app.querysets import MessageQuerySet
+from inbox_app.wake import ANSWER, living_shifts
 from sessions_app.clock import database_now
-from sessions_app.models import Holder, Lane, Turn
+from sessions_app.models import Lane
 from suzent_site.console import counted
 from suzent_site.shown import age
 
@@ -94,7 +94,7 @@ def _running(number: int, stale: int) -> Figure:
 
 
 def _shifts(*, now: datetime) -> Figure:
-    live = Holder.objects.filter(kind=Holder.Kind.SHIFT, beat_at__gt=now - timedelta(seconds=settings.SUZENT_LEASE_SECONDS))
+    live = living_shifts(now=now)
     number, free = live.count(), live.aggregate(free=Sum("free"))["free"] or 0
     said = f"Room for {free} more turns." if number else "None needed: a message starts one."
     return Figure("Live shifts", str(number), said, reverse("admin:sessions_app_holder_changelist"))
@@ -108,7 +108,7 @@ def _paused() -> Figure:
 
 def _answer(*, now: datetime) -> Figure:
     link = reverse("admin:inbox_app_wake_changelist")
-    answered = Wake.objects.filter(name="answer").values_list("answered_at", flat=True).first()
+    answered = Wake.objects.filter(name=ANSWER).values_list("answered_at", flat=True).first()
     if answered is None:
         return Figure("Last worker answer", "never", "Is the cluster running? manage.py up starts it.", link, alarming=True)
     late = now - answered > ANSWER_LATE

@@ -88,7 +88,7 @@ def _attend(child: socket.socket, stop: threading.Event, *, seconds: float) -> E
         answer = _received(child)
         if not answer:
             return Died(f"its process {pid} ended without an answer")
-        said = pickle.loads(answer)  # noqa: S301  # from our own child over a private socket pair
+        said = pickle.loads(answer)  # from our own child over a private socket pair
         if isinstance(said, Ended):
             return said
         pid = said
@@ -140,7 +140,7 @@ def _run_child(frame: bytes, shift: socket.socket, *, parent: int) -> None:
         shift.send(pickle.dumps(os.getpid()))
         stop = threading.Event()
         threading.Thread(target=_listen, args=(shift, stop), daemon=True).start()
-        ended = run_and_commit(pickle.loads(frame), stop)  # noqa: S301  # from the shift that forked us
+        ended = run_and_commit(pickle.loads(frame), stop)  # from the shift that forked us
         shift.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _FRAME)
         shift.send(pickle.dumps(ended))
     finally:

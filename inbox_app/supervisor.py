@@ -20,7 +20,15 @@ from inbox_app import pulse
 from inbox_app.drain import request_drain
 from inbox_app.watchdog import Watchdog, make_schedules
 from suzent_site.broker import broker_error
-from suzent_site.processes import Bell, adopt_orphans, descendants, die_with_parent, inherit_death_with_parent, reap
+from suzent_site.processes import (
+    Bell,
+    adopt_orphans,
+    children,
+    descendants,
+    die_with_parent,
+    inherit_death_with_parent,
+    reap,
+)
 
 PASS = 0.5  # seconds between two looks of the watchdog
 LAST_ORDERS = 5.0  # seconds past the grace period until the group is killed
@@ -51,8 +59,13 @@ class Group:
         log.info("group_started", pid=self.pid)
 
     def members(self) -> frozenset[int]:
-        """The processes below q2's main one."""
+        """Every process below q2's main one."""
         return descendants(self.pid) if self.pid else frozenset()
+
+    def crew(self) -> frozenset[int]:
+        """q2's own: the sentinel and its workers, pusher and monitor, without what a worker has forked."""
+        sentinels = children(self.pid) if self.pid else frozenset()
+        return sentinels.union(*(children(sentinel) for sentinel in sentinels))
 
     def collect(self) -> None:
         """Reap what has ended; when q2's main process has, nothing of the group is left behind."""
@@ -101,10 +114,10 @@ class Supervisor:
 
     def step(self) -> None:
         self.group.collect()
+        if not self.group.running and time.monotonic() >= self.start_at and self._can_start():
+            self._start()
         if self.group.running:
             self.watchdog.look()
-        elif time.monotonic() >= self.start_at and self._can_start():
-            self._start()
 
     def stop(self) -> None:
         request_drain()

@@ -15,7 +15,7 @@ from django_q.models import Schedule
 
 from inbox_app.models import Wake
 from inbox_app.pings import Pings
-from inbox_app.wake import wake
+from inbox_app.wake import ANSWER, wake
 from inbox_app.watched_time import Unchanged, WatchedClock
 from sessions_app.clock import database_now
 from sessions_app.lanes import any_due, end_leases
@@ -41,6 +41,7 @@ class Watched(Protocol):
     """What the watchdog wants to know of a group, and may do to it."""
 
     def members(self) -> frozenset[int]: ...
+    def crew(self) -> frozenset[int]: ...
     def kill(self) -> None: ...
 
 
@@ -53,7 +54,7 @@ class Watchdog:
         self._awake, self._clock = WatchedClock(), WatchedClock()
         self._states, self._values = Unchanged(self._awake), Unchanged(self._clock)
         self._pings = Pings(self._clock)
-        self._members: frozenset[int] = frozenset()
+        self._members = self._crew = frozenset[int]()
         self._indulgent_until = 0.0
         self._outage = ""
 
@@ -71,9 +72,9 @@ class Watchdog:
 
     def _kill_stopped(self) -> None:
         """A process that somebody stopped (SIGSTOP) for longer than a lease holds up the others."""
-        members = self.group.members()
-        self._states.forget_all_but(members)
-        for pid in members:
+        self._members = self.group.members()
+        self._states.forget_all_but(self._members)
+        for pid in self._members:
             state = state_of(pid)
             if self._states.seconds(pid, state) >= settings.SUZENT_LEASE_SECONDS and state == "T":
                 _kill(pid, reason="stopped for longer than a lease")
@@ -88,7 +89,7 @@ class Watchdog:
         shifts = [holder for holder in holders if holder.kind == Holder.Kind.SHIFT]
         at_work = [shift for shift in shifts if self._silence_of(shift) < FRESH]
         self._kill_stuck(shifts)
-        self._look_at_group(at_work, ignored=self._look_at_mail(at_work, now=now))
+        self._look_at_group(at_work, ignored=self._look_at_mail(at_work, now=now), now=now)
 
     def _silence_of(self, shift: Holder) -> float:
         return self._values.seconds(("beat", shift.owner), shift.beat_at)
@@ -108,10 +109,10 @@ class Watchdog:
             wake()
         return due and not at_work and seconds >= IGNORED
 
-    def _look_at_group(self, at_work: list[Holder], *, ignored: bool) -> None:
-        before, self._members = self._members, self.group.members()
-        changed = bool(before) and before != self._members
-        self._pings.look(complete=self._is_complete(), hurry=ignored or changed)
+    def _look_at_group(self, at_work: list[Holder], *, ignored: bool, now: datetime) -> None:
+        before, self._crew = self._crew, self.group.crew()
+        changed = bool(before) and before != self._crew
+        self._pings.look(complete=self._is_complete(), hurry=ignored or changed, now=now)
         if self._pings.ever_answered:
             self.fruitless = 0
         if self._pings.unanswered_for >= self._patience(at_work) and self._clock.now >= self._indulgent_until:
@@ -120,18 +121,18 @@ class Watchdog:
             self._end_group("its schedules do not run")
 
     def _is_complete(self) -> bool:
-        return not self._members or len(self._members) >= settings.SUZENT_WORKERS + AUXILIARIES
+        return not self._crew or len(self._crew) >= settings.SUZENT_WORKERS + AUXILIARIES
 
     def _patience(self, at_work: list[Holder]) -> float:
         """Long when running turns would die with the group, or when another cluster may have taken our questions."""
         if any(shift.pid in self._members and _is_here(shift) for shift in at_work) or self._others_answer():
             return LATE
-        return min(SOON * 2**self.fruitless, LATE)
+        return min(SOON * float(2**self.fruitless), LATE)
 
     def _others_answer(self) -> bool:
-        """Somebody has answered since we began to wait, and it was not our group."""
-        answered = Wake.objects.filter(name="answer").values_list("answered_at", flat=True).first()
-        return self._values.seconds("answered", answered) < self._pings.unanswered_for
+        """Somebody has answered our questions lately although our group did not finish them."""
+        answered = Wake.objects.filter(name=ANSWER).values_list("answered_at", flat=True).first()
+        return bool(self._values.seconds("answered", answered) < SOON / 2)
 
     def _scheduler_is_stuck(self) -> bool:
         next_run = Schedule.objects.filter(name=SWEEP).values_list("next_run", flat=True).first()

@@ -20,7 +20,7 @@ from django.utils.functional import cached_property
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.forms import BaseDialogForm
 
-from suzent_site.errors import Conflict, SuzentError
+from suzent_site.errors import SuzentError
 
 COUNTED = 10_000  # rows: counting a million for the foot of a page would take longer than the page
 AT_ONCE = 500  # rows of one action: each is a transaction of its own, and a browser waits for all of them
@@ -33,10 +33,10 @@ class AtLeast(int):
         return f"{int(self):,}+"
 
 
-def counted(rows: Any, *, most: int = COUNTED) -> int:
-    """The exact number up to ``most``, else AtLeast(most)."""
-    number = rows.order_by()[: most + 1].count()
-    return AtLeast(most) if number > most else number
+def counted(rows: Any) -> int:
+    """The exact number up to COUNTED, else AtLeast(COUNTED)."""
+    number: int = rows.order_by()[: COUNTED + 1].count()
+    return AtLeast(COUNTED) if number > COUNTED else number
 
 
 class CappedPaginator(Paginator):  # type: ignore[type-arg]  # generic in the stubs only
@@ -73,11 +73,11 @@ class ConsoleAdmin(ModelAdmin, _OwnTransactions):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         _refuse_nul(_values(request))
-        return super().changelist_view(request, extra_context)  # type: ignore[no-any-return]
+        return super().changelist_view(request, extra_context)
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         _refuse_nul([object_id])
-        return super().history_view(request, object_id, extra_context)  # type: ignore[no-any-return]
+        return super().history_view(request, object_id, extra_context)
 
     def get_form(self, request: HttpRequest, obj: Model | None = None, change: bool = False, **kwargs: Any) -> type[forms.ModelForm[Any]]:
         form: type[forms.ModelForm[Any]] = super().get_form(request, obj, change, **kwargs)
@@ -94,7 +94,7 @@ class ConsoleAdmin(ModelAdmin, _OwnTransactions):
     def act_on_chosen(self, request: HttpRequest, rows: QuerySet[Any], act: Callable[[Any], object], *, done: str) -> None:
         """Call one verb for every chosen row and say what became of them.
 
-        A row that the verb refuses (Conflict) or leaves alone (False) is skipped; so is one that has left the list
+        A row that the verb refuses (SuzentError) or leaves alone (False) is skipped; so is one that has left the list
         since the page was loaded.
         """
         chosen = list(rows[:AT_ONCE])
@@ -106,7 +106,7 @@ class ConsoleAdmin(ModelAdmin, _OwnTransactions):
 def _was_done(act: Callable[[Any], object], row: Any) -> bool:
     try:
         return act(row) is not False
-    except Conflict:
+    except SuzentError:
         return False
 
 

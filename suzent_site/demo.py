@@ -103,6 +103,16 @@ def _open_sessions(rest: Rest) -> None:
             rest.call("/api/sessions", body={"agent_id": agent_id, "title": title, "runtime": "scripted"})
 
 
+@dataclass(frozen=True, order=True)
+class _Event:
+    """Something that the rows say has happened."""
+
+    at: str  # ISO 8601 in UTC: sorts as it is
+    number: int  # of the message in this play
+    stage: int
+    lines: tuple[str, ...]
+
+
 @dataclass
 class _Play:
     """Follows every message that the user's one sets off, until no more come."""
@@ -110,24 +120,29 @@ class _Play:
     rest: Rest
     out: Out
     give_up_at: float = field(default_factory=lambda: time.monotonic() + PATIENCE)
-    seen: dict[str, dict[str, Any]] = field(default_factory=dict)
+    told: set[_Event] = field(default_factory=set)
+    numbers: dict[str, int] = field(default_factory=dict)  # message id -> its short name in what we print
 
     def run(self) -> None:
         self.say(INTRODUCTION)
         first = f"demo-{secrets.token_hex(4)}"
         self.rest.call("/api/tools/agent_send", body={"agent_id": PLANNER, "message": REQUEST, "message_id": first})
-        while waiting := self.look(first):
-            self.follow(waiting)
+        while unsettled := self.tell(first):
+            self.wait_for(unsettled[0])
         self.show_transcript()
         self.say(_how_to_go_on(self.rest))
 
-    def look(self, first: str) -> list[str]:
-        """Print messages that have come up since the first one; answer with those not settled yet, oldest first."""
-        for message in reversed(list(self.since(first))):
-            if message["message_id"] not in self.seen:
-                self.seen[message["message_id"]] = message
-                self.show(message)
-        return [message_id for message_id, message in self.seen.items() if message["settled_at"] is None]
+    def tell(self, first: str) -> list[str]:
+        """Print what is new, in the order in which it happened; answer with what has not settled yet, oldest first."""
+        messages = list(reversed(list(self.since(first))))
+        known = {event for message in messages for event in _events(self.number_of(message), message)}
+        for event in sorted(known - self.told):
+            self.say("\n".join(event.lines))
+        self.told |= known
+        return [message["message_id"] for message in messages if _is_open(message)]
+
+    def number_of(self, message: dict[str, Any]) -> int:
+        return self.numbers.setdefault(message["message_id"], len(self.numbers) + 1)
 
     def since(self, first: str) -> Iterator[dict[str, Any]]:
         for message in self.rest.call(f"/api/messages?agent_id={PLANNER}&limit=50")["messages"]:
@@ -135,31 +150,10 @@ class _Play:
             if message["message_id"] == first:
                 return
 
-    def show(self, message: dict[str, Any]) -> None:
-        sender = message["sender"] or "you"
-        self.say(f"\n{_clock(message['accepted_at'])}  {sender} → {message['agent_id']}   {message['message_id']}")
-        for line in message["content"].splitlines():
-            self.say(f"              │ {line}")
-        self.say(f"{_clock(message['accepted_at'])}  pending")
-        if message["settled_at"]:
-            self.show_end(message)
-
-    def follow(self, waiting: list[str]) -> None:
-        """Wait for the oldest to settle."""
-        message = self.rest.call(f"/api/messages/{waiting[0]}?wait=10")
-        if message["settled_at"]:
-            self.seen[waiting[0]] = message
-            self.show_end(message)
-        elif time.monotonic() > self.give_up_at:
-            raise DemoFailed(f"{waiting[0]} is {message['status']}; it waits for: {message['waiting_for']}.")
-
-    def show_end(self, message: dict[str, Any]) -> None:
-        name = f"   {message['message_id']}"
-        if message["started_at"]:
-            self.say(f"{_clock(message['started_at'])}  processing{name}: {message['agent_id']} was woken")
-        if message["status"] != "delivered":
-            raise DemoFailed(f"{message['message_id']} failed: {message['reason']}.")
-        self.say(f"{_clock(message['settled_at'])}  delivered{name}")
+    def wait_for(self, message_id: str) -> None:
+        message = self.rest.call(f"/api/messages/{message_id}?wait=1")
+        if _is_open(message) and time.monotonic() > self.give_up_at:
+            raise DemoFailed(f"{message_id} is {message['status']}; it waits for: {message['waiting_for']}.")
 
     def show_transcript(self) -> None:
         self.say(f"\nWhat {PLANNER} has in its transcript now (agent_read):")
@@ -167,8 +161,29 @@ class _Play:
         for entry in read["messages"][-6:]:  # a request and two answers, each with a reply
             self.say(f"  {entry['seq']:>3} {entry['role']:<10} {_short(entry['text'])}")
 
-    def say(self, line: str) -> None:
-        self.out.write(f"{line}\n")
+    def say(self, text: str) -> None:
+        self.out.write(f"{text}\n")
+
+
+def _is_open(message: dict[str, Any]) -> bool:
+    """Raises DemoFailed for a message that failed: the play cannot go on without it."""
+    if message["status"] == "failed":
+        raise DemoFailed(f"{message['message_id']} failed: {message['reason']}.")
+    return message["settled_at"] is None
+
+
+def _events(number: int, message: dict[str, Any]) -> Iterator[_Event]:
+    accepted, started, settled = message["accepted_at"], message["started_at"], message["settled_at"]
+    arrow = f"{message['sender'] or 'you'} → {message['agent_id']}"
+    text = [f"{'':14}│ {line}" for line in message["content"].splitlines()]
+    yield _Event(accepted, number, 1, (
+        f"\n{_clock(accepted)}  ({number}) {arrow}", f"{'':14}{message['message_id']}", *text,
+        f"{_clock(accepted)}  ({number}) pending: the row is committed",
+    ))  # fmt: skip
+    if started:
+        yield _Event(started, number, 2, (f"{_clock(started)}  ({number}) processing: {message['agent_id']} is woken",))
+    if settled:
+        yield _Event(settled, number, 3, (f"{_clock(settled)}  ({number}) {message['status']}",))
 
 
 def _clock(moment: str) -> str:

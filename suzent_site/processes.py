@@ -66,10 +66,15 @@ def descendants(pid: int) -> frozenset[int]:
     found: set[int] = set()
     waiting = [pid]
     while waiting:
-        below = [child for child in _children(waiting.pop()) if state_of(child) not in {"", "Z", "X"}]
+        below = children(waiting.pop())
         waiting += below
-        found.update(below)
+        found |= below
     return frozenset(found)
+
+
+def children(pid: int) -> frozenset[int]:
+    """The processes that this one forked (or adopted) and that still run. Empty where the system does not tell."""
+    return frozenset(child for child in _children(pid) if state_of(child) not in {"", "Z", "X"})
 
 
 def die_with_parent(parent: int) -> None:

@@ -56,6 +56,7 @@ RUNTIMES = {
 }
 TOOLS = "inbox_app.tools.TurnTools"  # what turn.tools is
 TRANSPORTS = {"local": "inbox_app.transports.local.LocalTransport"}
+READINESS = ["inbox_app.readiness.worker_answered"]  # what /readyz asks besides the database: (*, now) -> what is wrong
 WAKE = "inbox_app.wake.wake"  # called on commit when a lane has come due
 
 # --- Django ----------------------------------------------------------------------------------------------------
@@ -157,7 +158,8 @@ X_FRAME_OPTIONS = "DENY"
 SILENCED_SYSTEM_CHECKS = ["security.W008"] + ([] if _secure else ["security.W004", "security.W012", "security.W016"])
 
 # --- Database, broker, cache -----------------------------------------------------------------------------------
-DATABASES = {"default": env.db_url("DATABASE_URL", default=f"sqlite:///{SUZENT_DATA_DIR / 'suzent.sqlite3'}")}
+DATABASE_URL = env.str("DATABASE_URL", default="") or f"sqlite:///{SUZENT_DATA_DIR / 'suzent.sqlite3'}"
+DATABASES = {"default": env.db_url_config(DATABASE_URL)}
 _database = DATABASES["default"]
 _database["CONN_MAX_AGE"] = None
 _database["CONN_HEALTH_CHECKS"] = True

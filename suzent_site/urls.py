@@ -6,6 +6,7 @@ from django.urls import URLPattern, include, path
 from inbox_app.urls import urlpatterns as inbox_urls
 from sessions_app.urls import urlpatterns as sessions_urls
 from sessions_app.views import Docs, Schema, to_admin
+from suzent_site.health import healthz, readyz
 
 api = [*inbox_urls, *sessions_urls]
 
@@ -22,6 +23,8 @@ urlpatterns = [
 ]
 for slash in ("", "/"):
     urlpatterns += [
+        path(f"healthz{slash}", healthz),
+        path(f"readyz{slash}", readyz),
         path(f"api/schema{slash}", Schema.as_view(), name=f"schema{slash}"),
         path(f"api/docs{slash}", Docs.as_view(url_name="schema")),
     ]

@@ -37,9 +37,18 @@ OWNED = [
     Owned("TranscriptEntry", "sessions_app/turns.py"),
     Owned("DeliveryMarker", "sessions_app/turns.py"),
 ]
-SLEEPERS = ("suzent_site/faults.py", "suzent_site/transactions.py", "sessions_app/runtimes/")
-# Rule 9: around one delivery, and around one pass of the worker loop.
-BORDERS = {"inbox_app/dispatcher.py", "inbox_app/shift.py"}
+SLEEPERS = (
+    "suzent_site/faults.py",
+    "suzent_site/transactions.py",
+    "suzent_site/processes.py",  # its only sleep is the watch on a parent that may die
+    "sessions_app/runtimes/",
+    # The loops of the workers and of their supervisor, between two passes.
+    "inbox_app/shift.py",
+    "inbox_app/supervisor.py",
+    "inbox_app/bench/",  # the bench command's measurements
+)
+# Rule 9: around one delivery (dispatcher), and around one pass of a worker loop (shift, watchdog).
+BORDERS = {"inbox_app/dispatcher.py", "inbox_app/shift.py", "inbox_app/watchdog.py"}
 
 
 @cache

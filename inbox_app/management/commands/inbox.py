@@ -1,0 +1,101 @@
+"""The inbox for scripts: what waits, what failed, and the two things an operator can do about it."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from argparse import ArgumentParser, ArgumentTypeError
+from typing import Any
+
+from inbox_app import stages, transitions
+from inbox_app.mailbox import message_named, page_of_messages
+from inbox_app.models import Message
+from inbox_app.serializers import REASON_LENGTH, AttemptOut, MessageOut
+from sessions_app.authentication import Caller
+from sessions_app.clock import database_now
+from sessions_app.management.project_option import add_project, chosen_project
+from suzent_site.errors import Invalid
+from suzent_site.script_command import AddVerb, ScriptCommand
+
+LISTED = 50
+LISTED_AT_MOST = 10_000
+
+
+class Command(ScriptCommand):
+    help = "See and repair the inbox. One line of JSON a message on standard output, in the shape of GET /api/messages."
+
+    def verbs(self, add: AddVerb) -> None:
+        listing = add("list", help="the newest messages")
+        add_project(listing)
+        listing.add_argument("--status", choices=Message.Status.values, metavar="S", help=", ".join(Message.Status.values))
+        listing.add_argument("--agent", metavar="A", default=None, help="only what this session sent or received")
+        listing.add_argument("--limit", type=_limit, metavar="N", default=LISTED, help=f"how many at most ({LISTED})")
+        _one(add("show", help="one message with its attempts and what it waits for"))
+        for verb, what in (("retry", "try a failed message again"), ("withdraw", "take back one that has not started")):
+            chosen = add(verb, help=what)
+            _one(chosen)
+            chosen.add_argument("--reason", default="", help="kept beside the message")
+
+    def list(self, options: dict[str, Any]) -> list[dict[str, Any]]:
+        project = chosen_project(options["project"]).slug if options["project"] else None
+        caller = _operator()
+        if options["agent"] is not None:
+            caller.session_named(options["agent"])
+        page, _ = page_of_messages(caller, limit=options["limit"], agent_id=options["agent"], status=options["status"], project=project)
+        return [dict(MessageOut(message).data) for message in page]
+
+    def show(self, options: dict[str, Any]) -> dict[str, Any]:
+        return _detail(_named(options))
+
+    def retry(self, options: dict[str, Any]) -> dict[str, Any]:
+        message = _named(options)
+        return _detail(transitions.redeliver(message, who=_operator().label, now=database_now(), reason=_reason(options)))
+
+    def withdraw(self, options: dict[str, Any]) -> dict[str, Any]:
+        message = _named(options)
+        who, reason = _operator().label, _reason(options)
+        return _detail(transitions.withdraw(message, who=who, by_sender=False, now=database_now(), reason=reason))
+
+
+def _one(parser: ArgumentParser) -> None:
+    parser.add_argument("message_id", metavar="ID")
+    parser.add_argument("--project", metavar="P", default=None, help="needed only where two projects have a message of this id")
+
+
+def _limit(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= LISTED_AT_MOST:
+        raise ArgumentTypeError(f"must be a whole number from 1 to {LISTED_AT_MOST}")
+    return int(text)
+
+
+def _operator() -> Caller:
+    """Whoever may run commands here reaches every project."""
+    return Caller(project_id=None, session=None, label=f"{_account()} at the command line")
+
+
+def _account() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name
+        return f"uid {os.getuid()}"
+
+
+def _named(options: dict[str, Any]) -> Message:
+    project = chosen_project(options["project"]).slug if options["project"] else None
+    return message_named(_operator(), options["message_id"], project=project)
+
+
+def _reason(options: dict[str, Any]) -> str:
+    reason: str = options["reason"]
+    if len(reason) > REASON_LENGTH:
+        raise Invalid("--reason", f"must be at most {REASON_LENGTH} characters; it has {len(reason)}")
+    return reason
+
+
+def _detail(message: Message) -> dict[str, Any]:
+    return {
+        **MessageOut(message).data,
+        "attempts": AttemptOut(message.attempts_made.order_by("number"), many=True).data,
+        "next_attempt_at": stages.next_attempt_at(message),
+        "waiting_for": stages.waiting_for(message, now=database_now()),
+    }

@@ -1,0 +1,72 @@
+"""``/healthz``: the process is alive. ``/readyz``: it can do its work; if not, what is in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.http import HttpRequest, JsonResponse
+from django.utils import timezone
+from django.utils.module_loading import import_string
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+Check = Callable[..., str]  # (*, now) -> what is wrong, or nothing
+_migrated = False
+
+
+@never_cache
+@require_safe
+def healthz(request: HttpRequest) -> JsonResponse:
+    return JsonResponse({"status": "alive"})
+
+
+@never_cache
+@require_safe
+def readyz(request: HttpRequest) -> JsonResponse:
+    failing = dict(what_fails(now=timezone.now()))
+    body = {"status": "not ready" if failing else "ready", "failing": failing}
+    return JsonResponse(body, status=503 if failing else 200)
+
+
+def what_fails(*, now: datetime) -> Iterator[tuple[str, str]]:
+    """The name of each failing check and why. Past the first that fails the others could only repeat it."""
+    for name, check in _checks():
+        try:
+            why = check(now=now)
+        except DatabaseError as error:
+            name, why = "database", reason(error)
+        if why:
+            yield name, why
+            return
+
+
+def reason(error: Exception) -> str:
+    """The first line of an error, for one sentence."""
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+
+
+def _checks() -> list[tuple[str, Check]]:
+    named = [(path.rpartition(".")[2], import_string(path)) for path in settings.READINESS]
+    return [("database", _database), ("migrations", _migrations), *named]
+
+
+def _database(*, now: datetime) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    return ""
+
+
+def _migrations(*, now: datetime) -> str:
+    """Once true it stays true for this process: its code does not change."""
+    global _migrated  # noqa: PLW0603  # remembered for the life of the process
+    _migrated = _migrated or not unapplied_migrations()
+    return "" if _migrated else "there are unapplied migrations; run manage.py migrate"
+
+
+def unapplied_migrations() -> int:
+    executor = MigrationExecutor(connection)
+    return len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
