@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import threading
 import time
@@ -24,8 +25,12 @@ from sessions_app import lanes, turns
 from sessions_app.clock import database_now
 from sessions_app.models import Session, TranscriptEntry, Turn
 from sessions_app.runtimes.base import HistoryEntry, RunningTurn, TurnInput, TurnResult, Unavailable, runtime_named
+from sessions_app.text import cut, storable
 from sessions_app.turns import Commit
 from suzent_site.transactions import until_answered
+
+ERROR_LIMIT = 2_000  # characters of an error that are kept with the message, its attempt and its turn
+LONGEST_WAIT = timedelta(hours=24)  # that an unavailable runtime may ask for
 
 log = structlog.get_logger(__name__)
 _rng = random.Random()
@@ -46,7 +51,7 @@ class Ended:
 def run(work: Work, stop: threading.Event) -> Ended:
     """Let the agent think. Whatever it raises becomes a setback, unless it had been asked to stop."""
     try:
-        result = runtime_named(_session(work).runtime).run(_running_turn(work, stop))
+        return Ended(commit=_commit_of(work, runtime_named(_session(work).runtime).run(_running_turn(work, stop))))
     except Unavailable as unavailable:
         return _ended_badly(work, stop, deferred(work, unavailable))
     except (OperationalError, InterfaceError) as error:  # the database went away under a tool: not the message's fault
@@ -55,7 +60,6 @@ def run(work: Work, stop: threading.Event) -> Ended:
     except Exception as error:  # noqa: BLE001  # the border around one delivery: it becomes a release or a fail
         log.warning("turn_raised", message_id=work.message.message_id, agent_id=work.message.target, error=type(error).__name__)
         return _ended_badly(work, stop, raised(work, f"{type(error).__name__}: {error}"))
-    return Ended(commit=_commit_of(work, result))
 
 
 def commit(done: Sequence[tuple[Work, Commit]]) -> list[tuple[Work, Ended]]:
@@ -64,7 +68,7 @@ def commit(done: Sequence[tuple[Work, Commit]]) -> list[tuple[Work, Ended]]:
         return []
     try:
         states = _commit([item for _, item in done])
-    except (IntegrityError, DataError) as error:
+    except (IntegrityError, DataError, TypeError, ValueError) as error:  # the last two: it is not JSON
         if len(done) == 1:
             return [(done[0][0], Ended(setback=raised(done[0][0], f"{type(error).__name__}: {error}")))]
         return [ended for one in done for ended in commit([one])]
@@ -92,7 +96,7 @@ def _committed(work: Work, state: Turn.State | None) -> Ended:
 
 
 def raised(work: Work, error: str) -> Setback:
-    return Setback(error, database_now() + delay(work.message.attempts + 1, rng=_rng), charged=True)
+    return Setback(cut(error, ERROR_LIMIT), database_now() + delay(work.message.attempts + 1, rng=_rng), charged=True)
 
 
 def timed_out(work: Work) -> Setback:
@@ -112,9 +116,10 @@ def drained() -> Setback:
 
 def deferred(work: Work, unavailable: Unavailable) -> Setback:
     wait = delay(work.message.deferrals + 1, rng=_rng)
-    if unavailable.retry_after is not None:
-        wait = timedelta(seconds=max(unavailable.retry_after, 0))
-    return Setback(f"unavailable: {unavailable.detail}", database_now() + wait, outcome=Attempt.Outcome.RELEASED, deferred=True)
+    if unavailable.retry_after is not None and not math.isnan(unavailable.retry_after):
+        wait = timedelta(seconds=min(max(unavailable.retry_after, 0), LONGEST_WAIT.total_seconds()))
+    error = cut(f"unavailable: {unavailable.detail}", ERROR_LIMIT)
+    return Setback(error, database_now() + wait, outcome=Attempt.Outcome.RELEASED, deferred=True)
 
 
 def _ended_badly(work: Work, stop: threading.Event, setback: Setback) -> Ended:
@@ -128,7 +133,7 @@ def _ended_badly(work: Work, stop: threading.Event, setback: Setback) -> Ended:
 def _commit_of(work: Work, result: TurnResult | None, *, error: str = "") -> Commit:
     message = work.message
     asked = turns.Entry(TranscriptEntry.Role.USER, message.content, [provenance.header(message)], message.message_id)
-    answered = [] if result is None else [turns.Entry(TranscriptEntry.Role.ASSISTANT, result.text, list(result.parts))]
+    answered = [] if result is None else [turns.Entry(TranscriptEntry.Role.ASSISTANT, storable(result.text), list(result.parts))]
     return Commit(
         work.turn, work.hold, entries=[asked, *answered], marks=[turns.Mark(message.message_id, digest_of(message))],
         usage=dict(result.usage) if result else {}, error=error,

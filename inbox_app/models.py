@@ -88,7 +88,7 @@ class Message(models.Model):
                 name="message_settled_has_no_lane",
             ),
             models.CheckConstraint(
-                condition=Q(status="failed", reason__in=[
+                condition=Q(status="failed", reason__isnull=False, reason__in=[
                     "exhausted", "expired", "withdrawn", "rejected", "target_gone", "worker_died", "timeout", "hop_limit",
                 ]) | (~Q(status="failed") & Q(reason=None)),
                 name="message_reason_if_failed",
@@ -137,7 +137,10 @@ class Attempt(models.Model):
             models.UniqueConstraint(fields=["message", "number"], name="attempt_numbered"),
             models.CheckConstraint(
                 condition=Q(outcome=None, finished_at=None)
-                | Q(outcome__in=["delivered", "retried", "failed", "released", "lost", "stopped"], finished_at__isnull=False),
+                | Q(
+                    outcome__isnull=False, finished_at__isnull=False,
+                    outcome__in=["delivered", "retried", "failed", "released", "lost", "stopped"],
+                ),
                 name="attempt_finished_with_outcome",
             ),
         ]

@@ -82,9 +82,7 @@ def _accept(draft: Draft, *, now: datetime) -> Accepted:
         earlier = Message.objects.filter(project=draft.project_id, message_id=draft.message_id).first() if draft.message_id else None
         if earlier is not None:
             return _answer_again(draft, earlier)
-        if not Session.objects.open().filter(pk=draft.target.pk, project__archived_at=None).exists():
-            raise TargetGone
-        _refuse_if_full(draft)
+        _refuse_unless_open_with_room(draft)
         message = _insert(draft, chain=_chain(draft), now=now)
         crash_point("accept.before_commit")
     return Accepted(message, created=True)
@@ -106,10 +104,14 @@ def _answer_again(draft: Draft, earlier: Message) -> Accepted:
     return Accepted(earlier, created=False)
 
 
-def _refuse_if_full(draft: Draft) -> None:
+def _refuse_unless_open_with_room(draft: Draft) -> None:
     limit = settings.SUZENT_LANE_LIMIT
-    waiting = Message.objects.filter(lane=draft.target.lane_key).order_by()
-    if draft.kind not in NEVER_REFUSED and waiting[limit - 1 : limit].exists():
+    last_place = Message.objects.filter(lane=draft.target.lane_key).order_by()[limit - 1 : limit]
+    there = Session.objects.open().filter(pk=draft.target.pk, project__archived_at=None)
+    is_full = there.annotate(is_full=Exists(last_place)).values_list("is_full", flat=True).first()
+    if is_full is None:
+        raise TargetGone
+    if is_full and draft.kind not in NEVER_REFUSED:
         raise MailboxFull(retry_after=LANE_FULL_RETRY, limit=limit)
 
 
@@ -124,8 +126,9 @@ class Chain:
 
 def _chain(draft: Draft) -> Chain:
     """The longest of: what the sender is handling, what it replies to. Raises HopLimit with the chain."""
-    handled = _being_handled_by(draft.sender_id)
-    causes = list(Message.objects.filter(project=draft.project_id, message_id__in={*handled, draft.in_reply_to} - {""}))
+    handled = _being_handled_by(draft.sender_id) if draft.sender_id else set()
+    ids = {*handled, draft.in_reply_to} - {""}
+    causes = list(Message.objects.filter(project=draft.project_id, message_id__in=ids)) if ids else []
     if not causes:
         return Chain()
     cause = max(causes, key=lambda message: message.hops)
@@ -135,8 +138,8 @@ def _chain(draft: Draft) -> Chain:
     return Chain(cause.hops + 1, cause.root_id, caused_by)
 
 
-def _being_handled_by(sender_id: str | None) -> set[str]:
-    running = Turn.objects.running().filter(session=sender_id).values_list("message_ids", flat=True) if sender_id else []
+def _being_handled_by(sender_id: str) -> set[str]:
+    running = Turn.objects.running().filter(session=sender_id).values_list("message_ids", flat=True)
     return {message_id for ids in running for message_id in ids}
 
 
@@ -207,11 +210,11 @@ def _go_on(holds: Sequence[Hold], *, stopped: dict[str, bool], now: datetime) ->
     heads = Message.objects.heads([hold.key for hold in holds])
     marked = turns.marked({(str(head.session_id), head.message_id) for head in heads.values()})
     judged = [_judge(hold, heads[hold.key], marked=marked, stopped=stopped, now=now) for hold in holds if hold.key in heads]
-    _let_go([hold for hold in holds if hold.key not in heads], {})
-    _let_go([item.hold for item in judged if item.judgement.verdict == Verdict.WAIT], heads)
+    _let_go([hold for hold in holds if hold.key not in heads], {}, now=now)
+    _let_go([item.hold for item in judged if item.judgement.verdict == Verdict.WAIT], heads, now=now)
     runnable = [item for item in judged if item.judgement.verdict == Verdict.RUN]
     settled = [item for item in judged if item.judgement.verdict not in {Verdict.RUN, Verdict.WAIT}]
-    return [*settled, *_start(runnable, now=now)]
+    return [*_start(runnable, now=now), *settled]  # what has begun first: settling the others may go wrong
 
 
 def _judge(
@@ -228,7 +231,7 @@ def _evidence(head: Message, *, marked: Collection[tuple[str, str]], stopped: di
     is_marked = (str(head.session_id), head.message_id) in marked
     return Evidence(
         marked=is_marked,
-        stop_requested=stopped.get(str(head.session_id), False)
+        stop_requested=(head.status == Message.Status.PROCESSING and stopped.get(str(head.session_id), False))
         or (is_marked and turns.ended_stopped(str(head.session_id), head.message_id)),
         archived=session is None or session.archived_at is not None or session.project.archived_at is not None,
     )
@@ -306,7 +309,7 @@ def _deliver(done: Sequence[Acknowledgement], *, now: datetime) -> None:
 def _leave_or_go_on(done: Sequence[Acknowledgement], *, locked: dict[str, Lane], now: datetime) -> list[Next]:
     going = [item.hold for item in done if item.go_on and _may_start(locked[item.hold.key], now=now)]
     leaving = [item.hold for item in done if item.hold not in going]
-    _let_go(leaving, Message.objects.heads([hold.key for hold in leaving]) if leaving else {})
+    _let_go(leaving, Message.objects.heads([hold.key for hold in leaving]) if leaving else {}, now=now)
     if not going:
         return []
     # Normally none: but a commit of this very transaction whose answer was lost has begun the next turns already.
@@ -319,12 +322,12 @@ def _may_start(lane: Lane, *, now: datetime) -> bool:
     return lane.paused_at is None and (lane.wanted_until is None or lane.wanted_until <= now)
 
 
-def _let_go(holds: Sequence[Hold], heads: dict[str, Message]) -> None:
-    """Leave lanes, each due when its head may run, or not before new mail where there is none."""
+def _let_go(holds: Sequence[Hold], heads: dict[str, Message], *, now: datetime) -> None:
+    """Leave lanes, each due when its head may run, behind those that are due already; without a head, not before new mail."""
     lanes.release([hold for hold in holds if hold.key not in heads], due_at=None)
     for hold in holds:
         if hold.key in heads:
-            lanes.release([hold], due_at=heads[hold.key].available_at)
+            lanes.release([hold], due_at=max(heads[hold.key].available_at, now))
 
 
 # --- release and fail ------------------------------------------------------------------------------------------
@@ -353,17 +356,19 @@ def release(work: Work, setback: Setback, *, now: datetime) -> bool:
             return False
         turns.fail(work.turn.pk, error=setback.error, now=now)
         _settle_or_put_back(work, setback, now=now)
-        _let_go([work.hold], Message.objects.heads([work.hold.key]))
+        _let_go([work.hold], Message.objects.heads([work.hold.key]), now=now)
         crash_point("release.before_commit")
     return True
 
 
 def _settle_or_put_back(work: Work, setback: Setback, *, now: datetime) -> None:
     settled = _outcome_after_all(work)
-    reason = _used_up(work.message, setback)
     if settled is not None:
         _deliver([Acknowledgement(work.hold, work.message, settled)], now=now)
-    elif reason is not None:
+        return
+    _count(work.message, setback)
+    reason = _used_up(work.message, setback)
+    if reason is not None:
         _settle_failed(work.message, reason=reason, error=setback.error, now=now)
     else:
         _put_back(work.message, setback, now=now)
@@ -393,13 +398,19 @@ def _deferrable_until(message: Message) -> datetime:
     return (redelivered or message.accepted_at) + DEFERRED_AT_MOST
 
 
-def _put_back(message: Message, setback: Setback, *, now: datetime) -> None:
+def _count(message: Message, setback: Setback) -> None:
+    """Count the try, the last one too."""
     suspect = int(setback.timed_out and message.losses == 0)
     Message.objects.unsettled().filter(pk=message.pk).update(
-        status=Message.Status.PENDING, available_at=setback.retry_at, last_error=storable(setback.error),
         attempts=F("attempts") + int(setback.charged), deferrals=F("deferrals") + int(setback.deferred),
         losses=F("losses") + int(setback.died_alone) + suspect,
     )  # fmt: skip
+
+
+def _put_back(message: Message, setback: Setback, *, now: datetime) -> None:
+    Message.objects.unsettled().filter(pk=message.pk).update(
+        status=Message.Status.PENDING, available_at=setback.retry_at, last_error=storable(setback.error)
+    )
     _close_attempts([message.pk], outcome=setback.outcome, error=setback.error, now=now)
 
 
@@ -414,7 +425,7 @@ def fail(judged: Judged, *, now: datetime) -> bool:
             _deliver([Acknowledgement(judged.hold, judged.message)], now=now)
         else:
             _settle_failed(judged.message, reason=reason, error=judged.judgement.error, now=now)
-        _let_go([judged.hold], Message.objects.heads([judged.hold.key]))
+        _let_go([judged.hold], Message.objects.heads([judged.hold.key]), now=now)
         crash_point("fail.before_commit")
     return True
 
@@ -511,9 +522,9 @@ class Swept:
 
 def sweep(*, now: datetime) -> Swept:
     """Fail what expired while it waited anywhere in a lane, and repair what should not happen."""
+    repaired = _repair_lanes(now=now)  # first, while ``now`` is now: later rows are not dated by a clock that ran ahead
     overdue = Message.objects.overdue(now).select_related("sender").order_by("valid_until")[:SWEEP_BATCH]
-    expired = sum(_expire(message, now=now) for message in overdue)
-    return Swept(expired, _repair_lanes(now=now))
+    return Swept(sum(_expire(message, now=now) for message in overdue), repaired)
 
 
 def _expire(message: Message, *, now: datetime) -> bool:

@@ -127,12 +127,12 @@ class Watchdog:
         """Long when running turns would die with the group, or when another cluster may have taken our questions."""
         if any(shift.pid in self._members and _is_here(shift) for shift in at_work) or self._others_answer():
             return LATE
-        return min(SOON * 2**self.fruitless, LATE)
+        return min(SOON * float(2**self.fruitless), LATE)
 
     def _others_answer(self) -> bool:
-        """Somebody has answered since we began to wait, and it was not our group."""
+        """Somebody has answered our questions lately although our group did not finish them."""
         answered = Wake.objects.filter(name=ANSWER).values_list("answered_at", flat=True).first()
-        return self._values.seconds("answered", answered) < self._pings.unanswered_for
+        return bool(self._values.seconds("answered", answered) < SOON / 2)
 
     def _scheduler_is_stuck(self) -> bool:
         next_run = Schedule.objects.filter(name=SWEEP).values_list("next_run", flat=True).first()

@@ -99,12 +99,15 @@ def change_session(
 
 
 def archive_session(session: Session, *, now: datetime) -> bool:
-    """End a session: its turn and its descendants' are fenced off, its mail fails as target_gone. False: it was archived."""
+    """End a session: its turn is fenced off, its descendants' are asked to stop, its mail fails as target_gone.
+
+    False: it was archived.
+    """
     with durable():
-        lanes.lock([session.lane_key])
+        below = _locked_lanes_of(session)
         if not Session.objects.open().filter(pk=session.pk).update(archived_at=now, updated_at=now):
             return False
-        turns.request_stop(set(descendants_of(session)) - {session.pk}, now=now)
+        turns.request_stop(below, now=now)
         turns.fence_off(session.pk, error="the session was archived", now=now)
         lanes.seize(session.lane_key, now=now)
         lanes.wake_on_commit()
@@ -114,7 +117,14 @@ def archive_session(session: Session, *, now: datetime) -> bool:
 def stop_session(session: Session, *, now: datetime) -> bool:
     """Ask the running turn of the session and its descendants to stop. False: none was running."""
     with durable():
-        return turns.request_stop(descendants_of(session), now=now) > 0
+        return turns.request_stop(_locked_lanes_of(session), now=now) > 0
+
+
+def _locked_lanes_of(session: Session) -> list[str]:
+    """The session and all below it, their lanes locked: many turns are written only in the order of their lanes."""
+    found = descendants_of(session)
+    lanes.lock(f"agent:{agent_id}" for agent_id in found)
+    return found
 
 
 def descendants_of(session: Session) -> list[str]:

@@ -43,6 +43,7 @@ class LaneHolder:
         self.owner = f"{kind}-{os.getpid()}-{secrets.token_hex(6)}"
         self._kind = kind
         self._watched: dict[str, Watched] = {}
+        self._seen: set[str] = set()  # watched at some time since the last renewal
         self._doubtful: set[str] = set()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lane-holder", daemon=True)
@@ -60,6 +61,7 @@ class LaneHolder:
     def __exit__(self, *exc_info: object) -> None:
         self._ended.set()
         self._thread.join()
+        lanes.end_leases(self.owner, now=database_now())  # normally none: what failed to be settled waits for no lease
         with durable():
             Holder.objects.filter(pk=self.owner).delete()
 
@@ -67,6 +69,7 @@ class LaneHolder:
         """Look out for a stop request of this turn; the event is set when one comes, or when the lane is lost."""
         watched = Watched(turn_id, threading.Event())
         self._watched[key] = watched
+        self._seen.add(key)
         return watched.stop
 
     def forget(self, key: str) -> None:
@@ -88,7 +91,7 @@ class LaneHolder:
                 self._see_stops()
                 if time.monotonic() - renewed >= lanes.lease().total_seconds() / 3:
                     renewed = time.monotonic()
-                    self._renew()
+                    self.renew()
             except (DatabaseError, InterfaceError) as error:
                 log.warning("holder_cannot_reach_database", owner=self.owner, error=str(error))
                 connection.close()
@@ -100,13 +103,15 @@ class LaneHolder:
         for turn_id in asked:
             by_turn[turn_id].stop.set()
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
+        """Extend the leases; stop the turns whose lane was lost, free the lanes that nobody here works on."""
+        watched = dict(self._watched)  # before the leases are read: what is claimed meanwhile has not been lost
+        seen, self._seen = self._seen, set(watched)
         held = lanes.renew(self.owner, now=database_now())
         with durable():
             Holder.objects.filter(pk=self.owner).update(renewed_uptime=uptime())
-        watched = dict(self._watched)
         self._stop_what_was_lost(watched, held)
-        self._free_what_was_dropped(held - watched.keys())
+        self._free_what_was_dropped(held - seen - watched.keys())
 
     def _stop_what_was_lost(self, watched: dict[str, Watched], held: set[str]) -> None:
         for key in watched.keys() - held & self._watched.keys():
@@ -114,7 +119,7 @@ class LaneHolder:
             watched[key].stop.set()
 
     def _free_what_was_dropped(self, unknown: set[str]) -> None:
-        """Free lanes that nobody here works on, seen so twice: the answer to some transaction was lost."""
+        """Free lanes that nobody here has worked on since the renewal before the last: the answer to some transaction was lost."""
         dropped = unknown & self._doubtful
         self._doubtful = unknown - dropped
         if dropped:

@@ -205,7 +205,7 @@ class Lane(models.Model):
                 condition=Q(lease_owner=None, lease_until=None) | Q(lease_owner__isnull=False, lease_until__isnull=False),
                 name="lane_lease_whole",
             ),
-            models.CheckConstraint(condition=Q(lease_until=None) | Q(due_at=F("lease_until")), name="lane_held_is_due_at_its_end"),
+            models.CheckConstraint(condition=Q(lease_until=None) | Q(due_at__isnull=False, due_at=F("lease_until")), name="lane_held_is_due_at_its_end"),
         ]
         indexes = [
             # Reader: LaneQuerySet.due, the claim and the watchdog. SQLite can use this condition, not one on a value.

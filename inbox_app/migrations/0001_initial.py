@@ -122,7 +122,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='message',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('reason__in', ['exhausted', 'expired', 'withdrawn', 'rejected', 'target_gone', 'worker_died', 'timeout', 'hop_limit']), ('status', 'failed')), models.Q(models.Q(('status', 'failed'), _negated=True), ('reason', None)), _connector='OR'), name='message_reason_if_failed'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('reason__in', ['exhausted', 'expired', 'withdrawn', 'rejected', 'target_gone', 'worker_died', 'timeout', 'hop_limit']), ('reason__isnull', False), ('status', 'failed')), models.Q(models.Q(('status', 'failed'), _negated=True), ('reason', None)), _connector='OR'), name='message_reason_if_failed'),
         ),
         migrations.AddConstraint(
             model_name='intervention',
@@ -134,6 +134,6 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='attempt',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('finished_at', None), ('outcome', None)), models.Q(('finished_at__isnull', False), ('outcome__in', ['delivered', 'retried', 'failed', 'released', 'lost', 'stopped'])), _connector='OR'), name='attempt_finished_with_outcome'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('finished_at', None), ('outcome', None)), models.Q(('finished_at__isnull', False), ('outcome__in', ['delivered', 'retried', 'failed', 'released', 'lost', 'stopped']), ('outcome__isnull', False)), _connector='OR'), name='attempt_finished_with_outcome'),
         ),
     ]

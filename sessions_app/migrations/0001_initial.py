@@ -55,7 +55,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'indexes': [models.Index(condition=models.Q(('due_at__isnull', False)), fields=['due_at'], name='lane_due'), models.Index(condition=models.Q(('lease_owner__isnull', False)), fields=['lease_owner'], name='lane_held')],
-                'constraints': [models.CheckConstraint(condition=models.Q(models.Q(('lease_owner', None), ('lease_until', None)), models.Q(('lease_owner__isnull', False), ('lease_until__isnull', False)), _connector='OR'), name='lane_lease_whole'), models.CheckConstraint(condition=models.Q(('lease_until', None), ('due_at', models.F('lease_until')), _connector='OR'), name='lane_held_is_due_at_its_end')],
+                'constraints': [models.CheckConstraint(condition=models.Q(models.Q(('lease_owner', None), ('lease_until', None)), models.Q(('lease_owner__isnull', False), ('lease_until__isnull', False)), _connector='OR'), name='lane_lease_whole'), models.CheckConstraint(condition=models.Q(('lease_until', None), models.Q(('due_at', models.F('lease_until')), ('due_at__isnull', False)), _connector='OR'), name='lane_held_is_due_at_its_end')],
             },
         ),
         migrations.CreateModel(

@@ -2,13 +2,15 @@
 
     def test_something(site):
         site.up()                                    # manage.py up, returned once /readyz says ready
+        site.command("project", "create", "p")       # the JSON that a command printed
         token = site.command("token", "create", "--project", "p")["token"]
-        site.post("/api/tools/agent_send", {...}, token=token)
+        site.post("/api/tools/agent_send", {...}, token=token, X_Suzent_Agent="writer")
         site.kill(site.crew.monitor)
         site.wait_for(lambda: site.one("SELECT ..."), within=15)
 
-By default it stands on SQLite; where the tests run with DATABASE_URL and REDIS_URL, on a database and a Redis number
-of its own there.
+``site`` has its tables already; ``make_site(SUZENT_LEASE_SECONDS="2")`` makes one with other settings, and with
+``new=True`` one that has never been started. They stand on SQLite; where the tests run with DATABASE_URL and REDIS_URL,
+on a database and a Redis number of their own there. Several tests of this folder at a time need different numbers.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import sqlite3
@@ -60,6 +63,8 @@ class Crew:
 
 
 class Site:
+    """One installation: a data directory, a port, a database, and the processes started on them."""
+
     def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
         self.data_dir = folder / "data"
@@ -95,15 +100,24 @@ class Site:
         return process
 
     def cluster(self, *, within: float = 20) -> subprocess.Popen[bytes]:
-        """The cluster alone, with its tables, returned once a worker has answered."""
-        self.prepare()
+        """The cluster alone, returned once a worker has answered."""
+        before = self.answered_at
         process = self.start("cluster")
-        self.wait_for(self.answers, within=within)
+        self.wait_for(lambda: self.answered_at != before, within=within)
         return process
 
     def prepare(self) -> None:
+        """Make the tables."""
         self.run("migrate", "-v0")
         self.run("createcachetable")
+
+    def copy(self, prepared: Site) -> None:
+        """Take over the tables of another installation that does not run."""
+        if self.database_url:
+            drop_database(self.database_url)
+            create_database(self.database_url, template=prepared.database_url)
+        else:
+            shutil.copytree(prepared.data_dir, self.data_dir)
 
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """``manage.py <command>``, waited for."""
@@ -165,12 +179,22 @@ class Site:
         rows = self.rows(statement, *parameters)
         return rows[0][0] if rows else None
 
-    def answers(self) -> bool:
-        """Whether a worker has answered since the last call of ``forget_answers`` (or ever)."""
-        return self.one("SELECT answered_at FROM inbox_app_wake WHERE name = 'answer'") is not None
+    def empty_broker(self) -> None:
+        """Lose every queued task."""
+        if self.redis_url:
+            flush(self.redis_url)
+        else:
+            self.rows("DELETE FROM django_q_ormq")
 
-    def forget_answers(self) -> None:
-        self.rows("UPDATE inbox_app_wake SET answered_at = NULL WHERE name = 'answer'")
+    @property
+    def answered_at(self):
+        """When a worker last answered the watchdog; changes with every answer."""
+        return self.one("SELECT answered_at FROM inbox_app_wake WHERE name = 'answer'")
+
+    def wait_for_an_answer(self, *, within: float) -> float:
+        """Until a worker has answered a question after this call; the seconds it took."""
+        before = self.answered_at
+        return self.wait_for(lambda: self.answered_at != before, within=within)
 
     def wait_for(self, condition, *, within: float) -> float:
         """Poll until ``condition()`` is true; the seconds it took. Fails with the log if it never was."""
@@ -180,6 +204,26 @@ class Site:
                 pytest.fail(f"not within {within} s; the log says:\n{self.log[-6000:]}", pytrace=True)
             time.sleep(0.05)
         return time.monotonic() - began
+
+    # --- mail ------------------------------------------------------------------------------------------------------
+    def open_session(self, agent_id: str, *, runtime: str = "echo") -> str:
+        """A session in the project ``office``, made with it; its token."""
+        if not self.rows("SELECT 1 FROM sessions_app_project"):
+            self.command("project", "create", "office")
+        made = self.command("session", "create", "--project", "office", "--id", agent_id, "--runtime", runtime)
+        return made["token"]
+
+    def send(self, token: str, agent_id: str, message: str, **fields: object) -> str:
+        """``agent_send`` over HTTP; the message id."""
+        answer = self.post("/api/tools/agent_send", {"agent_id": agent_id, "message": message, **fields}, token=token)
+        assert answer.status == 202, answer
+        return answer.json["message_id"]
+
+    def status_of(self, message_id: str) -> str:
+        return self.one("SELECT status FROM agent_inbox_messages WHERE message_id = ?", message_id)
+
+    def wait_until_delivered(self, *message_ids: str, within: float) -> float:
+        return self.wait_for(lambda: all(self.status_of(one) == "delivered" for one in message_ids), within=within)
 
     # --- processes -------------------------------------------------------------------------------------------------
     @property
@@ -232,15 +276,26 @@ class Site:
         drop_database(self.database_url)
 
 
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory):
+    """An installation that never runs, whose tables the others copy."""
+    site = Site(tmp_path_factory.mktemp("prepared"))
+    site.prepare()
+    yield site
+    site.end()
+
+
 @pytest.fixture
-def make_site(tmp_path):
+def make_site(tmp_path, prepared):
     """Makes installations with the environment variables given as keywords."""
     sites: list[Site] = []
 
-    def make(**environment: str) -> Site:
+    def make(*, new: bool = False, **environment: str) -> Site:
         folder = tmp_path / f"site-{len(sites)}"
         folder.mkdir()
         sites.append(Site(folder, **environment))
+        if not new:
+            sites[-1].copy(prepared)
         return sites[-1]
 
     yield make
@@ -280,13 +335,25 @@ def own_database_url() -> str:
     if not url.startswith("postgres"):
         return ""
     own = urlsplit(url)._replace(path=f"/suzent_site_{os.getpid()}_{secrets.token_hex(3)}").geturl()
-    postgres(url, f'CREATE DATABASE "{urlsplit(own).path[1:]}"', ())
+    create_database(own)
     return own
+
+
+def create_database(own: str, *, template: str = "/template1") -> None:
+    postgres(server(), f'CREATE DATABASE "{name_of(own)}" TEMPLATE "{name_of(template)}"', ())
 
 
 def drop_database(own: str) -> None:
     if own:
-        postgres(os.environ["DATABASE_URL"], f'DROP DATABASE IF EXISTS "{urlsplit(own).path[1:]}" WITH (FORCE)', ())
+        postgres(server(), f'DROP DATABASE IF EXISTS "{name_of(own)}" WITH (FORCE)', ())
+
+
+def server() -> str:
+    return urlsplit(os.environ["DATABASE_URL"])._replace(path="/postgres").geturl()
+
+
+def name_of(url: str) -> str:
+    return urlsplit(url).path[1:]
 
 
 def postgres(url: str, statement: str, parameters: tuple) -> list[tuple]:
@@ -302,6 +369,10 @@ def own_redis_url() -> str:
     if not url:
         return ""
     own = urlsplit(url)._replace(path=f"/{REDIS_NUMBER}").geturl()
-    with contextlib.closing(pytest.importorskip("redis").from_url(own)) as client:
-        client.flushdb()
+    flush(own)
     return own
+
+
+def flush(url: str) -> None:
+    with contextlib.closing(pytest.importorskip("redis").from_url(url)) as client:
+        client.flushdb()

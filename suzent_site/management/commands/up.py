@@ -103,7 +103,7 @@ def make_operator() -> str:
 def base_url() -> str:
     """Where to reach us; the wildcard addresses are no address to go to."""
     if settings.SUZENT_PUBLIC_URL:
-        return settings.SUZENT_PUBLIC_URL.rstrip("/")
+        return str(settings.SUZENT_PUBLIC_URL).rstrip("/")
     host = _own_address()
     return f"http://[{host}]:{settings.SUZENT_PORT}" if ":" in host else f"http://{host}:{settings.SUZENT_PORT}"
 
@@ -122,4 +122,5 @@ def what_is_missing() -> str:
 
 
 def _own_address() -> str:
-    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(settings.SUZENT_HOST, settings.SUZENT_HOST)
+    host: str = settings.SUZENT_HOST
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
