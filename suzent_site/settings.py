@@ -118,6 +118,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
+FORMAT_MODULE_PATH = "suzent_site.formats"
 APPEND_SLASH = False
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024  # bytes; a larger body is 413
 
@@ -252,6 +253,7 @@ UNFOLD = {
     "SITE_TITLE": "Suzent",
     "SITE_HEADER": "Suzent",
     "SITE_SYMBOL": "forum",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "suzent_site.console.icon"}],
     "STYLES": ["suzent_site.console.stylesheet"],
     "DASHBOARD_CALLBACK": "inbox_app.console.dashboard",
     "SIDEBAR": {"navigation": "inbox_app.console.navigation"},
