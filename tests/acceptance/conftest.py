@@ -35,6 +35,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from suzent_site.processes import children, descendants, process_started, state_of
+from tests.acceptance.gate import Gate
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORKERS = 3
@@ -73,6 +74,7 @@ class Site:
         self.environment = {**clean_environment(), **self._own_environment(), **environment}
         self.log_file = folder / "log"
         self.started: list[subprocess.Popen[bytes]] = []
+        self.token = ""
         self.seen: dict[int, int] = {}  # pid and start of every process that was ever below us
 
     def _own_environment(self) -> dict[str, str]:
@@ -82,6 +84,13 @@ class Site:
         if self.redis_url:
             own["REDIS_URL"] = self.redis_url
         return own
+
+    def put_gate_before(self, name: str) -> Gate:
+        """Have DATABASE_URL or REDIS_URL reached through a gate; ``rows`` goes past it."""
+        url = urlsplit(self.environment[name])
+        gate = Gate(url.hostname, url.port)
+        self.environment[name] = url._replace(netloc=url.netloc.replace(f":{url.port}", f":{gate.port}")).geturl()
+        return gate
 
     # --- starting --------------------------------------------------------------------------------------------------
     def start(self, *command: str) -> subprocess.Popen[bytes]:
@@ -235,6 +244,12 @@ class Site:
         return frozenset(pid for pid, started in self.seen.items() if runs(pid, started))
 
     @property
+    def those_expected(self) -> frozenset[int]:
+        """Who should be running below and with ``manage.py up``; what a worker forked is its own."""
+        forked = {pid for worker in self._crew() for pid in descendants(worker)}
+        return frozenset({self.started[-1].pid, self.web, self.supervisor, *self._crew(), *forked})
+
+    @property
     def web(self) -> int:
         return self._child_of_up("web")
 
@@ -256,6 +271,14 @@ class Site:
         main = next(iter(children(self.supervisor)), 0)
         sentinel = next(iter(children(main)), 0)
         return [pid for pid in (main, sentinel) if pid] + sorted(children(sentinel), key=lambda pid: (process_started(pid), pid))
+
+    def renew_group(self) -> Crew:
+        """Kill the group, so that the order of birth tells again who does what in the next one."""
+        old = {*self._crew()}
+        self.kill(self._crew()[0])
+        self.wait_for(lambda: len(self._crew()) == WORKERS + 4 and not old & {*self._crew()}, within=15)
+        self.wait_for_an_answer(within=15)
+        return self.crew
 
     def kill(self, *pids: int, number: signal.Signals = signal.SIGKILL) -> None:
         assert self.everyone, "remembers who is there, to notice orphans later"
@@ -301,6 +324,18 @@ def make_site(tmp_path, prepared):
     yield make
     for site in sites:
         site.end()
+
+
+@pytest.fixture(scope="module")
+def office(tmp_path_factory, prepared):
+    """One installation that is up for all tests of a module, with the sessions asker and helper; ``token`` is asker's."""
+    site = Site(tmp_path_factory.mktemp("office"))
+    site.copy(prepared)
+    site.up()
+    site.token = site.open_session("asker")
+    site.open_session("helper")
+    yield site
+    site.end()
 
 
 @pytest.fixture
