@@ -10,7 +10,7 @@
 
 ``site`` has its tables already; ``make_site(SUZENT_LEASE_SECONDS="2")`` makes one with other settings, and with
 ``new=True`` one that has never been started. They stand on SQLite; where the tests run with DATABASE_URL and REDIS_URL,
-on a database and a Redis number of their own there. Several tests of this folder at a time need different numbers.
+on a database and a Redis number of their own there.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Site:
             drop_database(self.database_url)
             create_database(self.database_url, template=prepared.database_url)
         else:
-            shutil.copytree(prepared.data_dir, self.data_dir)
+            shutil.copytree(prepared.data_dir, self.data_dir, ignore=shutil.ignore_patterns("secret_key"))
 
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """``manage.py <command>``, waited for."""
@@ -399,13 +399,9 @@ def postgres(url: str, statement: str, parameters: tuple) -> list[tuple]:
 
 
 def own_redis_url() -> str:
-    """Another number of the Redis that the tests run on, emptied; empty without one."""
+    """Another number of the Redis that the tests run on; empty without one. The installations keep apart there."""
     url = os.environ.get("REDIS_URL", "")
-    if not url:
-        return ""
-    own = urlsplit(url)._replace(path=f"/{REDIS_NUMBER}").geturl()
-    flush(own)
-    return own
+    return urlsplit(url)._replace(path=f"/{REDIS_NUMBER}").geturl() if url else ""
 
 
 def flush(url: str) -> None:
