@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import os
 import socket
@@ -186,12 +187,14 @@ CACHES = {
         {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
         if REDIS_URL
         else {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "suzent_cache"}
-    )
+    ),
+    "nowhere": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"},
 }
 
 # django-q2 only wakes and schedules: a task is never worth repeating, its contents are ids, its result is not kept.
 Q_CLUSTER = {
-    "name": "suzent",
+    # Installations that share a Redis number must not take each other's tasks: they could not even read them.
+    "name": f"suzent-{hashlib.sha256(SECRET_KEY.encode()).hexdigest()[:8]}",
     "label": "Task queue",
     "workers": SUZENT_WORKERS,
     "timeout": None,
@@ -206,6 +209,7 @@ Q_CLUSTER = {
     "poll": 0.1,  # seconds between looks at the ORM broker
     "catch_up": False,
     "log_level": "WARNING",
+    "cache": "nowhere",  # q2 would write figures about itself, which nobody reads, to the database twice a second
     # q2's pusher blocks for 1 s on Redis, so the socket must wait longer than that; wake.py has its own, shorter one
     **({"redis": _redis_with(socket_timeout=5, socket_connect_timeout=0.5)} if REDIS_URL else {"orm": "default"}),
 }
