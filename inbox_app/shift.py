@@ -31,7 +31,6 @@ from sessions_app.holder import LaneHolder
 from sessions_app.models import Holder
 from suzent_site.transactions import until_answered
 
-LINGER: Final = 2.0  # seconds a shift stays after its last work: a message sent then starts at once
 POLL_WARM: Final = 0.02  # seconds between looks while it lingers
 POLL_COOL: Final = 0.1  # seconds between looks while only long turns run
 PAUSE_AFTER_ERROR: Final = 0.5  # seconds
@@ -103,7 +102,7 @@ class Shift:
             return True
         if self._leaving or draining():
             return False
-        if time.monotonic() - self._worked_at < LINGER:
+        if time.monotonic() - self._worked_at < wake.LINGER:
             return True
         self._holder.beat(free=0)
         return lanes.any_due(now=database_now())
@@ -124,7 +123,7 @@ class Shift:
 
     def rest(self, seconds: float | None = None) -> None:
         """Wait for the bell (a turn ended, a message came from this process), at most until the next look."""
-        warm = time.monotonic() - self._worked_at < LINGER
+        warm = time.monotonic() - self._worked_at < wake.LINGER
         wake.bell.wait(seconds or (POLL_WARM if warm else POLL_COOL))
         wake.bell.clear()
 

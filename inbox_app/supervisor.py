@@ -114,10 +114,10 @@ class Supervisor:
 
     def step(self) -> None:
         self.group.collect()
+        if not self.group.running and time.monotonic() >= self.start_at and self._can_start():
+            self._start()
         if self.group.running:
             self.watchdog.look()
-        elif time.monotonic() >= self.start_at and self._can_start():
-            self._start()
 
     def stop(self) -> None:
         request_drain()

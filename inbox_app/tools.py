@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -255,7 +255,7 @@ class TurnTools:
     hold: Hold
     session: Session
     turn: Turn
-    message_ids: list[str]
+    message_ids: Sequence[str]
     _sent: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def call(self, name: str, /, **arguments: Any) -> dict[str, Any]:

@@ -47,6 +47,9 @@ class _Poller:
         finally:
             self._forget(message, settled)
 
+    def count(self) -> int:
+        return sum(len(waiting) for waiting in self._waiters.values())
+
     def _forget(self, message: int, settled: asyncio.Future[None]) -> None:
         self._waiters[message].discard(settled)
         if not self._waiters[message]:
@@ -91,3 +94,8 @@ def _settled_among(messages: list[int]) -> Collection[int]:
         connection.close()
         return ()
     return set(messages) - unsettled
+
+
+def waiters() -> int:
+    """How many wait in this process."""
+    return sum(poller.count() for poller in _pollers.values())

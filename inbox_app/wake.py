@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import datetime, timedelta
 from functools import cache
 
@@ -21,17 +22,32 @@ STALE_AFTER = timedelta(seconds=2)  # a note this old has outlived its task
 
 bell = threading.Event()  # rung at every wake of this process: a shift running here looks at once
 
+LINGER = 2.0  # seconds a shift stays after its last work: a message sent then starts at once
+
 DISPATCH = "dispatch"
 ANSWER = "answer"
 
 
 def wake() -> bool:
-    """Queue one ``dispatch``, unless a live shift has room or one is queued. Whether it did."""
+    """Queue one ``dispatch``, unless a live shift has room or one is queued. Whether it did.
+
+    What a look finds holds for a while: a shift with room looks again after the commit that was followed by this look,
+    finds that message, and then stays for LINGER seconds more. One that becomes full wakes another itself.
+    """
     bell.set()
+    if time.monotonic() < _Staffed.until:
+        return False
     now = database_now()
     if living_shifts(now=now).filter(free__gt=0).exists():
+        _Staffed.until = time.monotonic() + LINGER / 2
         return False
     return enqueue(DISPATCH, now=now)
+
+
+class _Staffed:
+    """Until when this process need not look again (a reading of the monotonic clock)."""
+
+    until = 0.0
 
 
 def enqueue(name: str, *, now: datetime) -> bool:
@@ -54,7 +70,9 @@ def taken(name: str) -> None:
 
 
 def living_shifts(*, now: datetime) -> QuerySet[Holder]:
-    return Holder.objects.filter(kind=Holder.Kind.SHIFT, beat_at__gt=now - timedelta(seconds=LIVE_FOR))
+    """Shifts whose claim loop has passed lately. A beat from the future was made before the clock was set back."""
+    lately = timedelta(seconds=LIVE_FOR)
+    return Holder.objects.filter(kind=Holder.Kind.SHIFT, beat_at__range=(now - lately, now + lately))
 
 
 @cache

@@ -10,6 +10,8 @@ pytest_plugins = ["tests.rest"]
 
 def pytest_collection_modifyitems(items):
     for item in items:
+        if "acceptance" in item.path.parts:
+            item.add_marker("processes")
         for marker, (is_there, reason) in NEEDS.items():
             if item.get_closest_marker(marker) and not is_there():
                 item.add_marker(pytest.mark.skip(reason=reason))

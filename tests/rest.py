@@ -1,13 +1,16 @@
 """Callers of the REST surface: two agents and their project, a stranger in another project, an operator."""
 
 import json
+import threading
 from dataclasses import dataclass, field
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
+from inbox_app import dispatcher, transitions
 from sessions_app.actions import create_project, mint_token, open_session
+from sessions_app.clock import database_now
 from sessions_app.models import Project, Session
 
 
@@ -75,6 +78,20 @@ def open_agent(project, agent_id, **options):
     now = timezone.now()
     session = open_session(project, now=now, agent_id=agent_id, **options)
     return Agent(session, Api(mint_token(project, now=now, session=session).secret))
+
+
+def claimed(agent, *, owner="tests"):
+    """The agent's next message, taken by a shift and in its turn."""
+    works = {work.message.target: work for work in transitions.claim(owner, now=database_now(), limit=10)}
+    return works[agent.id]
+
+
+def delivered(agent):
+    """The agent's next message, through its turn to its acknowledgement."""
+    work = claimed(agent)
+    ended = dispatcher.run_and_commit(work, threading.Event())
+    transitions.acknowledge([ended.acknowledgement], now=database_now())
+    return work.message
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ SLEEPERS = (
     # The loops of the workers and of their supervisor, between two passes.
     "inbox_app/shift.py",
     "inbox_app/supervisor.py",
+    "inbox_app/bench/",  # the bench command's measurements
 )
 # Rule 9: around one delivery (dispatcher), and around one pass of a worker loop (shift, watchdog).
 BORDERS = {"inbox_app/dispatcher.py", "inbox_app/shift.py", "inbox_app/watchdog.py"}

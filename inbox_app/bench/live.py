@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from inbox_app import transitions
+from inbox_app import transitions, wake
 from inbox_app.bench import rows
 from inbox_app.bench.figures import Figure, figure, percentile
 from inbox_app.models import Message, Wake
@@ -118,16 +118,18 @@ class LiveBench:
         return [self._efficiency(20), self._efficiency(200)]
 
     def _efficiency(self, count: int) -> Figure:
-        """Wall time from the last send until all are delivered ÷ ideal, for two half-second turns a target."""
-        targets = rows.open_targets(self._project, f"half{count}-", count, now=timezone.now(), runtime="scripted")
+        """Wall time until all are delivered ÷ ideal, for two half-second turns a target that come due at once."""
+        prefix = f"half{count}-"
+        rows.open_targets(self._project, prefix, count, now=timezone.now(), runtime="scripted")
         slots = settings.SUZENT_TURN_CONCURRENCY * (settings.SUZENT_WORKERS - 1)
         ideal = math.ceil(2 * count / min(count, slots)) * TURN
         walls = []
         for run in range(self._runs):
             self._say(f"{2 * count} half-second turns over {count} targets, run {run + 1}")
-            for target in targets * 2:
-                self._send(target, f"!sleep {TURN}")
+            wait_for(_nobody_on_duty, "the shifts to leave")
             began = time.perf_counter()
+            rows.waiting(self._project, prefix, count, 2 * count, now=database_now(), name=f"run{run}", content=f"!sleep {TURN}")
+            wake.wake()
             drain()
             walls.append((time.perf_counter() - began) / ideal)
         return self._figure(f"efficiency_{count}", walls, "ratio")

@@ -20,7 +20,7 @@ _MESSAGES = """INSERT INTO agent_inbox_messages
  (project_id, message_id, transport, sender_label, target, session_id, kind, content, payload, in_reply_to, root_id, caused_by,
   hops, status, reason, attempts, losses, deferrals, redeliveries, max_attempts, available_at, accepted_at, settled_at, lane, last_error)
  """
-_SELECT = """SELECT %(project)s, %(prefix)s || i, 'local', '', {agent}, {agent}, 'agent_message', 'a message', '{{}}', '', %(prefix)s || i, '',
+_SELECT = """SELECT %(project)s, %(prefix)s || i, 'local', '', {agent}, {agent}, 'agent_message', %(content)s, '{{}}', '', %(prefix)s || i, '',
   0, %(status)s, NULL, 0, 0, 0, 0, 5, %(at)s, %(at)s, %(settled)s, {lane}, '' FROM n"""
 
 
@@ -33,9 +33,11 @@ def delivered(project: Project, prefix: str, targets: int, count: int, *, now: d
     _insert(project, prefix, targets, count, status="delivered", at=now, settled=now, name="done")
 
 
-def waiting(project: Project, prefix: str, targets: int, count: int, *, now: datetime, name: str) -> None:
+def waiting(
+    project: Project, prefix: str, targets: int, count: int, *, now: datetime, name: str, content: str = "a message"
+) -> None:
     """``count`` pending messages, and their lanes due."""
-    _insert(project, prefix, targets, count, status="pending", at=now, settled=None, name=name)
+    _insert(project, prefix, targets, count, status="pending", at=now, settled=None, name=name, content=content)
     with durable(), connection.cursor() as cursor:
         cursor.execute("UPDATE sessions_app_lane SET due_at = %s WHERE key LIKE %s", [now, f"agent:{prefix}%"])
 
@@ -57,14 +59,15 @@ def analyze() -> None:
 
 
 def _insert(
-    project: Project, prefix: str, targets: int, count: int, *, status: str, at: datetime, settled: datetime | None, name: str
+    project: Project, prefix: str, targets: int, count: int, *, status: str, at: datetime, settled: datetime | None, name: str,
+    content: str = "a message",
 ) -> None:
     agent = f"'{prefix}' || (i %% {targets})"
     lane = f"'agent:' || {agent}" if settled is None else "NULL"
     for first in range(0, count, BATCH):
-        values = {
+        values: dict[str, str | int | datetime | None] = {
             "first": first, "last": min(first + BATCH, count) - 1, "project": project.pk, "prefix": f"{name}-{prefix}-",
-            "status": status, "at": at, "settled": settled,
+            "status": status, "at": at, "settled": settled, "content": content,
         }  # fmt: skip
         with durable(), connection.cursor() as cursor:
             cursor.execute(_MESSAGES + _SERIES + _SELECT.format(agent=agent, lane=lane), values)

@@ -2,13 +2,15 @@
 
     def test_something(site):
         site.up()                                    # manage.py up, returned once /readyz says ready
+        site.command("project", "create", "p")       # the JSON that a command printed
         token = site.command("token", "create", "--project", "p")["token"]
-        site.post("/api/tools/agent_send", {...}, token=token)
+        site.post("/api/tools/agent_send", {...}, token=token, X_Suzent_Agent="writer")
         site.kill(site.crew.monitor)
         site.wait_for(lambda: site.one("SELECT ..."), within=15)
 
-By default it stands on SQLite; where the tests run with DATABASE_URL and REDIS_URL, on a database and a Redis number
-of its own there.
+``site`` has its tables already; ``make_site(SUZENT_LEASE_SECONDS="2")`` makes one with other settings, and with
+``new=True`` one that has never been started. They stand on SQLite; where the tests run with DATABASE_URL and REDIS_URL,
+on a database and a Redis number of their own there.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import sqlite3
@@ -32,6 +35,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from suzent_site.processes import children, descendants, process_started, state_of
+from tests.acceptance.gate import Gate
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORKERS = 3
@@ -60,6 +64,8 @@ class Crew:
 
 
 class Site:
+    """One installation: a data directory, a port, a database, and the processes started on them."""
+
     def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
         self.data_dir = folder / "data"
@@ -68,6 +74,7 @@ class Site:
         self.environment = {**clean_environment(), **self._own_environment(), **environment}
         self.log_file = folder / "log"
         self.started: list[subprocess.Popen[bytes]] = []
+        self.token = ""
         self.seen: dict[int, int] = {}  # pid and start of every process that was ever below us
 
     def _own_environment(self) -> dict[str, str]:
@@ -77,6 +84,13 @@ class Site:
         if self.redis_url:
             own["REDIS_URL"] = self.redis_url
         return own
+
+    def put_gate_before(self, name: str) -> Gate:
+        """Have DATABASE_URL or REDIS_URL reached through a gate; ``rows`` goes past it."""
+        url = urlsplit(self.environment[name])
+        gate = Gate(url.hostname, url.port)
+        self.environment[name] = url._replace(netloc=url.netloc.replace(f":{url.port}", f":{gate.port}")).geturl()
+        return gate
 
     # --- starting --------------------------------------------------------------------------------------------------
     def start(self, *command: str) -> subprocess.Popen[bytes]:
@@ -95,15 +109,24 @@ class Site:
         return process
 
     def cluster(self, *, within: float = 20) -> subprocess.Popen[bytes]:
-        """The cluster alone, with its tables, returned once a worker has answered."""
-        self.prepare()
+        """The cluster alone, returned once a worker has answered."""
+        before = self.answered_at
         process = self.start("cluster")
-        self.wait_for(self.answers, within=within)
+        self.wait_for(lambda: self.answered_at != before, within=within)
         return process
 
     def prepare(self) -> None:
+        """Make the tables."""
         self.run("migrate", "-v0")
         self.run("createcachetable")
+
+    def copy(self, prepared: Site) -> None:
+        """Take over the tables of another installation that does not run."""
+        if self.database_url:
+            drop_database(self.database_url)
+            create_database(self.database_url, template=prepared.database_url)
+        else:
+            shutil.copytree(prepared.data_dir, self.data_dir, ignore=shutil.ignore_patterns("secret_key"))
 
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """``manage.py <command>``, waited for."""
@@ -165,12 +188,22 @@ class Site:
         rows = self.rows(statement, *parameters)
         return rows[0][0] if rows else None
 
-    def answers(self) -> bool:
-        """Whether a worker has answered since the last call of ``forget_answers`` (or ever)."""
-        return self.one("SELECT answered_at FROM inbox_app_wake WHERE name = 'answer'") is not None
+    def empty_broker(self) -> None:
+        """Lose every queued task."""
+        if self.redis_url:
+            flush(self.redis_url)
+        else:
+            self.rows("DELETE FROM django_q_ormq")
 
-    def forget_answers(self) -> None:
-        self.rows("UPDATE inbox_app_wake SET answered_at = NULL WHERE name = 'answer'")
+    @property
+    def answered_at(self):
+        """When a worker last answered the watchdog; changes with every answer."""
+        return self.one("SELECT answered_at FROM inbox_app_wake WHERE name = 'answer'")
+
+    def wait_for_an_answer(self, *, within: float) -> float:
+        """Until a worker has answered a question after this call; the seconds it took."""
+        before = self.answered_at
+        return self.wait_for(lambda: self.answered_at != before, within=within)
 
     def wait_for(self, condition, *, within: float) -> float:
         """Poll until ``condition()`` is true; the seconds it took. Fails with the log if it never was."""
@@ -181,6 +214,26 @@ class Site:
             time.sleep(0.05)
         return time.monotonic() - began
 
+    # --- mail ------------------------------------------------------------------------------------------------------
+    def open_session(self, agent_id: str, *, runtime: str = "echo") -> str:
+        """A session in the project ``office``, made with it; its token."""
+        if not self.rows("SELECT 1 FROM sessions_app_project"):
+            self.command("project", "create", "office")
+        made = self.command("session", "create", "--project", "office", "--id", agent_id, "--runtime", runtime)
+        return made["token"]
+
+    def send(self, token: str, agent_id: str, message: str, **fields: object) -> str:
+        """``agent_send`` over HTTP; the message id."""
+        answer = self.post("/api/tools/agent_send", {"agent_id": agent_id, "message": message, **fields}, token=token)
+        assert answer.status == 202, answer
+        return answer.json["message_id"]
+
+    def status_of(self, message_id: str) -> str:
+        return self.one("SELECT status FROM agent_inbox_messages WHERE message_id = ?", message_id)
+
+    def wait_until_delivered(self, *message_ids: str, within: float) -> float:
+        return self.wait_for(lambda: all(self.status_of(one) == "delivered" for one in message_ids), within=within)
+
     # --- processes -------------------------------------------------------------------------------------------------
     @property
     def everyone(self) -> frozenset[int]:
@@ -189,6 +242,12 @@ class Site:
             for pid in {process.pid, *descendants(process.pid)}:
                 self.seen.setdefault(pid, process_started(pid))
         return frozenset(pid for pid, started in self.seen.items() if runs(pid, started))
+
+    @property
+    def those_expected(self) -> frozenset[int]:
+        """Who should be running below and with ``manage.py up``; what a worker forked is its own."""
+        forked = {pid for worker in self._crew() for pid in descendants(worker)}
+        return frozenset({self.started[-1].pid, self.web, self.supervisor, *self._crew(), *forked})
 
     @property
     def web(self) -> int:
@@ -213,6 +272,14 @@ class Site:
         sentinel = next(iter(children(main)), 0)
         return [pid for pid in (main, sentinel) if pid] + sorted(children(sentinel), key=lambda pid: (process_started(pid), pid))
 
+    def renew_group(self) -> Crew:
+        """Kill the group, so that the order of birth tells again who does what in the next one."""
+        old = {*self._crew()}
+        self.kill(self._crew()[0])
+        self.wait_for(lambda: len(self._crew()) == WORKERS + 4 and not old & {*self._crew()}, within=15)
+        self.wait_for_an_answer(within=15)
+        return self.crew
+
     def kill(self, *pids: int, number: signal.Signals = signal.SIGKILL) -> None:
         assert self.everyone, "remembers who is there, to notice orphans later"
         for pid in pids:
@@ -232,20 +299,43 @@ class Site:
         drop_database(self.database_url)
 
 
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory):
+    """An installation that never runs, whose tables the others copy."""
+    site = Site(tmp_path_factory.mktemp("prepared"))
+    site.prepare()
+    yield site
+    site.end()
+
+
 @pytest.fixture
-def make_site(tmp_path):
+def make_site(tmp_path, prepared):
     """Makes installations with the environment variables given as keywords."""
     sites: list[Site] = []
 
-    def make(**environment: str) -> Site:
+    def make(*, new: bool = False, **environment: str) -> Site:
         folder = tmp_path / f"site-{len(sites)}"
         folder.mkdir()
         sites.append(Site(folder, **environment))
+        if not new:
+            sites[-1].copy(prepared)
         return sites[-1]
 
     yield make
     for site in sites:
         site.end()
+
+
+@pytest.fixture(scope="module")
+def office(tmp_path_factory, prepared):
+    """One installation that is up for all tests of a module, with the sessions asker and helper; ``token`` is asker's."""
+    site = Site(tmp_path_factory.mktemp("office"))
+    site.copy(prepared)
+    site.up()
+    site.token = site.open_session("asker")
+    site.open_session("helper")
+    yield site
+    site.end()
 
 
 @pytest.fixture
@@ -280,13 +370,25 @@ def own_database_url() -> str:
     if not url.startswith("postgres"):
         return ""
     own = urlsplit(url)._replace(path=f"/suzent_site_{os.getpid()}_{secrets.token_hex(3)}").geturl()
-    postgres(url, f'CREATE DATABASE "{urlsplit(own).path[1:]}"', ())
+    create_database(own)
     return own
+
+
+def create_database(own: str, *, template: str = "/template1") -> None:
+    postgres(server(), f'CREATE DATABASE "{name_of(own)}" TEMPLATE "{name_of(template)}"', ())
 
 
 def drop_database(own: str) -> None:
     if own:
-        postgres(os.environ["DATABASE_URL"], f'DROP DATABASE IF EXISTS "{urlsplit(own).path[1:]}" WITH (FORCE)', ())
+        postgres(server(), f'DROP DATABASE IF EXISTS "{name_of(own)}" WITH (FORCE)', ())
+
+
+def server() -> str:
+    return urlsplit(os.environ["DATABASE_URL"])._replace(path="/postgres").geturl()
+
+
+def name_of(url: str) -> str:
+    return urlsplit(url).path[1:]
 
 
 def postgres(url: str, statement: str, parameters: tuple) -> list[tuple]:
@@ -297,11 +399,11 @@ def postgres(url: str, statement: str, parameters: tuple) -> list[tuple]:
 
 
 def own_redis_url() -> str:
-    """Another number of the Redis that the tests run on, emptied; empty without one."""
+    """Another number of the Redis that the tests run on; empty without one. The installations keep apart there."""
     url = os.environ.get("REDIS_URL", "")
-    if not url:
-        return ""
-    own = urlsplit(url)._replace(path=f"/{REDIS_NUMBER}").geturl()
-    with contextlib.closing(pytest.importorskip("redis").from_url(own)) as client:
+    return urlsplit(url)._replace(path=f"/{REDIS_NUMBER}").geturl() if url else ""
+
+
+def flush(url: str) -> None:
+    with contextlib.closing(pytest.importorskip("redis").from_url(url)) as client:
         client.flushdb()
-    return own
