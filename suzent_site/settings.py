@@ -44,6 +44,7 @@ SUZENT_TURN_TIMEOUT = _number("SUZENT_TURN_TIMEOUT", 900, least=0.1)  # seconds
 SUZENT_SHUTDOWN_GRACE = _number("SUZENT_SHUTDOWN_GRACE", 30, least=0)  # seconds for running turns after SIGTERM
 SUZENT_MAX_HOPS = int(_number("SUZENT_MAX_HOPS", 16, least=1))
 SUZENT_LANE_LIMIT = int(_number("SUZENT_LANE_LIMIT", 1000, least=1))  # unsettled messages for one target
+SUZENT_SENDER_RATE = _number("SUZENT_SENDER_RATE", 600, least=0.01)  # messages a second from one sender; 10/3 s of it at once
 SUZENT_WORKERS = int(_number("SUZENT_WORKERS", 3, least=2, most=64))  # django-q2 workers; one is always left free
 SUZENT_FAULTS = env.str("SUZENT_FAULTS", default="")  # crash points, see suzent_site/faults.py
 SUZENT_ALLOW_CRASH = env.bool("SUZENT_ALLOW_CRASH", default=False)  # the scripted runtime may kill its process
