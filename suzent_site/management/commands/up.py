@@ -7,16 +7,19 @@ import json
 import os
 import secrets
 import sys
+import threading
 import time
+from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, OutputWrapper
 from django.db import DatabaseError, connections
 
 from suzent_site.children import Family
+from suzent_site.demo import play
 from suzent_site.health import reason, unapplied_migrations
 from suzent_site.preflight import NotReady, check_all
 from suzent_site.processes import Bell
@@ -32,6 +35,9 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
     requires_migrations_checks = False
 
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--demo", action="store_true", help="Make a small project and play a conversation in it.")
+
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             check_all()
@@ -43,7 +49,7 @@ class Command(BaseCommand):
             self.stderr.write(f"The database could not be prepared: {reason(error)}.")
             sys.exit(1)
         connections.close_all()
-        self._run()
+        self._run(demo=options["demo"])
 
     def _prepare(self) -> None:
         if missing := unapplied_migrations():
@@ -52,13 +58,15 @@ class Command(BaseCommand):
         if settings.CACHES["default"]["BACKEND"].endswith("DatabaseCache"):
             call_command("createcachetable", verbosity=0)
 
-    def _run(self) -> None:
+    def _run(self, *, demo: bool) -> None:
         self.bell = Bell()
         self.family = Family(("web", "cluster"), say=self._say)
         try:
             self._become_ready()
             if not self.bell.stop_asked:
                 self._welcome(make_operator())
+                if demo:  # beside the loop, which has the children's output to pass on
+                    threading.Thread(target=self._play, daemon=True).start()
             while not self.bell.stop_asked:
                 self.family.step(self.bell, seconds=PASS)
         finally:
@@ -67,7 +75,7 @@ class Command(BaseCommand):
             self._say("up", "everything has ended")
 
     def _become_ready(self) -> None:
-        self.stdout.write(f"Starting the web server at {base_url()} and the cluster (process {os.getpid()}, Ctrl-C stops it).")
+        self._write(self.stdout, f"Starting the web server at {base_url()} and the cluster (process {os.getpid()}, Ctrl-C stops it).")
         ask_at, speak_at = time.monotonic(), time.monotonic() + SLOW
         missing = "it does not answer"
         while missing and not self.bell.stop_asked:
@@ -80,14 +88,25 @@ class Command(BaseCommand):
 
     def _welcome(self, password: str) -> None:
         url = base_url()
-        self.stdout.write(f"\nSuzent is ready.\n  Operator's console  {url}/admin/\n  API documentation   {url}/api/docs\n")
+        self._write(self.stdout, f"\nSuzent is ready.\n  Operator's console  {url}/admin/\n  API documentation   {url}/api/docs\n")
         if password:
-            self.stdout.write(f"  Log in as {OPERATOR!r} with the one-time password  {password}\n  It is shown only now: change it after login.\n")
+            self._write(self.stdout, f"  Log in as {OPERATOR!r} with the one-time password  {password}\n  It is shown only now: change it after login.\n")
         else:
-            self.stdout.write("  Log in as the operator made at the first start (manage.py changepassword sets a new password).\n")
+            self._write(self.stdout, "  Log in as the operator made at the first start (manage.py changepassword sets a new password).\n")
+
+    def _play(self) -> None:
+        play(local_url(), self.stdout)
+        connections.close_all()
 
     def _say(self, who: str, line: str) -> None:
-        self.stderr.write(f"{who:<7} | {line}")
+        self._write(self.stderr, f"{who:<7} | {line}")
+
+    def _write(self, out: OutputWrapper, text: str) -> None:
+        """When nobody reads any more (a closed terminal, a pipe to head) we stop, in order."""
+        try:
+            out.write(text)
+        except OSError:
+            self.bell.stop_asked = True
 
 
 def make_operator() -> str:
@@ -101,9 +120,13 @@ def make_operator() -> str:
 
 
 def base_url() -> str:
-    """Where to reach us; the wildcard addresses are no address to go to."""
+    """Where others reach us."""
     if settings.SUZENT_PUBLIC_URL:
         return str(settings.SUZENT_PUBLIC_URL).rstrip("/")
+    return local_url()
+
+
+def local_url() -> str:
     host = _own_address()
     return f"http://[{host}]:{settings.SUZENT_PORT}" if ":" in host else f"http://{host}:{settings.SUZENT_PORT}"
 
@@ -122,5 +145,6 @@ def what_is_missing() -> str:
 
 
 def _own_address() -> str:
+    """The wildcard addresses are none to go to."""
     host: str = settings.SUZENT_HOST
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
