@@ -110,7 +110,7 @@ class MessageRetry(ApiView):
         operation_id="messages_retry",
         parameters=[serializers.WhichMessage],
         request=serializers.WithReason,
-        responses={202: serializers.MessageDetailOut, **errors(400, 403, 404, 409, 413, 415)},
+        responses={202: serializers.MessageDetailOut, **errors(400, 403, 404, 409, 410, 413, 415)},
     )
     def post(self, request: Request, message_id: str) -> Response:
         """Deliver a failed message again, under the same id, with fresh attempts and validity."""

@@ -18,6 +18,7 @@ import django
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.base import BaseHandler
+from django.db import connections
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
@@ -51,6 +52,11 @@ class Desks:
         finally:
             self._open[desk] -= 1
 
+    def hang_up(self) -> None:
+        """Close the database connections of all desks."""
+        for done in [desk.submit(connections.close_all) for desk in self._open]:
+            done.result()
+
 
 class DeskHandler(ASGIHandler):
     """Django's ASGI handler with the whole middleware chain run synchronously, in one hop to the request's desk."""
@@ -62,9 +68,20 @@ class DeskHandler(ASGIHandler):
         self._chain.load_middleware(is_async=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
         with self._desks.one() as desk:
             async with ThreadSensitiveContext(executor=desk):
                 await self.handle(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """The server's start and stop; at the stop the desks hang up."""
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await sync_to_async(self._desks.hang_up, thread_sensitive=False)()
+        await send({"type": "lifespan.shutdown.complete"})
 
     async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
         answer = sync_to_async(self._chain.get_response, thread_sensitive=True)

@@ -44,6 +44,7 @@ SUZENT_TURN_TIMEOUT = _number("SUZENT_TURN_TIMEOUT", 900, least=0.1)  # seconds
 SUZENT_SHUTDOWN_GRACE = _number("SUZENT_SHUTDOWN_GRACE", 30, least=0)  # seconds for running turns after SIGTERM
 SUZENT_MAX_HOPS = int(_number("SUZENT_MAX_HOPS", 16, least=1))
 SUZENT_LANE_LIMIT = int(_number("SUZENT_LANE_LIMIT", 1000, least=1))  # unsettled messages for one target
+SUZENT_SENDER_RATE = _number("SUZENT_SENDER_RATE", 600, least=0.01)  # messages a second from one sender; 10/3 s of it at once
 SUZENT_WORKERS = int(_number("SUZENT_WORKERS", 3, least=2, most=64))  # django-q2 workers; one is always left free
 SUZENT_FAULTS = env.str("SUZENT_FAULTS", default="")  # crash points, see suzent_site/faults.py
 SUZENT_ALLOW_CRASH = env.bool("SUZENT_ALLOW_CRASH", default=False)  # the scripted runtime may kill its process
@@ -119,6 +120,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
+FORMAT_MODULE_PATH = "suzent_site.formats"
 APPEND_SLASH = False
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024  # bytes; a larger body is 413
 
@@ -232,6 +234,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SERVE_INCLUDE_SCHEMA": False,
+    "OAS_VERSION": "3.1.0",  # its schemas are plain JSON Schema, so answers can be checked against them
     "PREPROCESSING_HOOKS": ["sessions_app.schema.one_of_each"],
     "ENUM_NAME_OVERRIDES": {
         "MessageKind": "inbox_app.models.Message.Kind",
@@ -255,6 +258,7 @@ UNFOLD = {
     "SITE_TITLE": "Suzent",
     "SITE_HEADER": "Suzent",
     "SITE_SYMBOL": "forum",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "suzent_site.console.icon"}],
     "STYLES": ["suzent_site.console.stylesheet"],
     "DASHBOARD_CALLBACK": "inbox_app.console.dashboard",
     "SIDEBAR": {"navigation": "inbox_app.console.navigation"},

@@ -11,6 +11,7 @@ import unicodedata
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -29,6 +30,16 @@ def in_a_line(text: str, *, limit: int = 120) -> SafeString:
 def whole(text: str) -> SafeString:
     """For detail pages: every character, in the sender's own lines."""
     return format_html('<div class="suzent-text suzent-whole" dir="auto">{}</div>', _visible(text, keep="\n\t"))
+
+
+def hides(text: str) -> bool:
+    """Whether a reader would not see all of it, or see it in another order than it is stored in."""
+    return any(_hidden(char) for char in text)
+
+
+def label(text: str, color: str) -> SafeString:
+    """A coloured label, as lists have it."""
+    return render_to_string("unfold/helpers/label.html", {"text": text, "type": color})
 
 
 def as_json(value: Any) -> SafeString:

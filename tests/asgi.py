@@ -21,17 +21,25 @@ class Gone(Exception):
     """The client hung up before the answer."""
 
 
+async def stop():
+    """Stop the application as its server would, so that it closes its database connections."""
+    events = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+
+    async def receive():
+        return events.pop(0)
+
+    async def send(event):
+        assert event["type"].endswith(".complete")
+
+    await application({"type": "lifespan"}, receive, send)
+
+
 async def ask(method, path, *, token="", query="", body=b"", headers=(), chunks=None, hang_up=None):
     """One request. ``chunks``: the body in parts without a Content-Length; ``hang_up``: an event that ends the client."""
-    given = [(b"host", b"localhost"), *headers]
-    if token:
-        given.append((b"authorization", f"Bearer {token}".encode()))
-    if chunks is not None:
-        given.append((b"transfer-encoding", b"chunked"))
-    elif body:
-        given.append((b"content-length", str(len(body)).encode()))
-    if (body or chunks is not None) and not any(name == b"content-type" for name, _ in given):
-        given.append((b"content-type", b"application/json"))
+    given = [(b"host", b"localhost"), (b"content-type", b"application/json"), *headers]
+    given += [(b"authorization", f"Bearer {token}".encode())] if token else []
+    given += [(b"transfer-encoding", b"chunked")] if chunks is not None else []
+    given += [(b"content-length", str(len(body)).encode())] if body else []
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "path": path, "raw_path": path.encode(),
         "query_string": query.encode(), "headers": given, "scheme": "http", "server": ("localhost", 80), "client": ("127.0.0.1", 1),

@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from inbox_app import waiting
-from tests.asgi import Gone, ask
+from tests.asgi import Gone, ask, stop
 from tests.rest import delivered
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -21,11 +21,12 @@ def sent(town):
 
 
 def play(scenario):
-    """Run it, then let the poller's connection close, so that the test database can be dropped."""
+    """Run it, then let the connections close, so that the test database can be dropped."""
 
     async def whole():
         await scenario()
         await asyncio.sleep(waiting.POLL_SECONDS * 3)
+        await stop()
 
     asyncio.run(whole())
 

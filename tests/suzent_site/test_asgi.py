@@ -7,10 +7,16 @@ import threading
 import pytest
 
 from suzent_site.asgi import BODY_LIMIT, THREADS
-from tests.asgi import ask
+from tests.asgi import ask, stop
 from tests.rest import refused
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def stopped():
+    yield
+    asyncio.run(stop())
 
 
 class Shaped:

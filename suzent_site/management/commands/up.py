@@ -9,13 +9,12 @@ import secrets
 import sys
 import threading
 import time
-from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, OutputWrapper
+from django.core.management.base import BaseCommand, CommandParser, OutputWrapper
 from django.db import DatabaseError, connections
 
 from suzent_site.children import Family
@@ -35,10 +34,10 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
     requires_migrations_checks = False
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--demo", action="store_true", help="Make a small project and play a conversation in it.")
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--demo", action="store_true", help="also make a small project and play a conversation in it")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: Any, demo: bool, **options: Any) -> None:
         try:
             check_all()
             self._prepare()
@@ -49,7 +48,7 @@ class Command(BaseCommand):
             self.stderr.write(f"The database could not be prepared: {reason(error)}.")
             sys.exit(1)
         connections.close_all()
-        self._run(demo=options["demo"])
+        self._run(demo=demo)
 
     def _prepare(self) -> None:
         if missing := unapplied_migrations():
@@ -65,8 +64,8 @@ class Command(BaseCommand):
             self._become_ready()
             if not self.bell.stop_asked:
                 self._welcome(make_operator())
-                if demo:  # beside the loop, which has the children's output to pass on
-                    threading.Thread(target=self._play, daemon=True).start()
+                if demo:  # beside the loop, which goes on looking after the children
+                    threading.Thread(target=play_demo, args=(self.stdout,), name="demo", daemon=True).start()
             while not self.bell.stop_asked:
                 self.family.step(self.bell, seconds=PASS)
         finally:
@@ -94,10 +93,6 @@ class Command(BaseCommand):
         else:
             self._write(self.stdout, "  Log in as the operator made at the first start (manage.py changepassword sets a new password).\n")
 
-    def _play(self) -> None:
-        play(local_url(), self.stdout)
-        connections.close_all()
-
     def _say(self, who: str, line: str) -> None:
         self._write(self.stderr, f"{who:<7} | {line}")
 
@@ -119,14 +114,20 @@ def make_operator() -> str:
     return password
 
 
+def play_demo(out: OutputWrapper) -> None:
+    try:
+        play(local_url(), out)
+    finally:
+        connections.close_all()
+
+
 def base_url() -> str:
     """Where others reach us."""
-    if settings.SUZENT_PUBLIC_URL:
-        return str(settings.SUZENT_PUBLIC_URL).rstrip("/")
-    return local_url()
+    return str(settings.SUZENT_PUBLIC_URL).rstrip("/") or local_url()
 
 
 def local_url() -> str:
+    """Where we reach ourselves; the wildcard addresses are no address to go to."""
     host = _own_address()
     return f"http://[{host}]:{settings.SUZENT_PORT}" if ":" in host else f"http://{host}:{settings.SUZENT_PORT}"
 
@@ -145,6 +146,5 @@ def what_is_missing() -> str:
 
 
 def _own_address() -> str:
-    """The wildcard addresses are none to go to."""
     host: str = settings.SUZENT_HOST
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)

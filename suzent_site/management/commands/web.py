@@ -34,7 +34,7 @@ def serve() -> None:
         "suzent_site.asgi:application",
         host=settings.SUZENT_HOST,
         port=settings.SUZENT_PORT,
-        lifespan="off",
+        lifespan="on",
         access_log=False,
         log_config=None,
         server_header=False,
