@@ -7,11 +7,11 @@ from typing import Any, ClassVar, cast
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.utils import quote
 from django.contrib.admin.views.main import ORDER_VAR
 from django.db.models import Count, IntegerField, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce, Concat
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
@@ -31,7 +31,7 @@ from sessions_app.clock import database_now
 from sessions_app.models import Lane, Project, Session
 from suzent_site.console import EngineOwned, EngineOwnedInline, leave_dialog
 from suzent_site.errors import SuzentError
-from suzent_site.shown import age, as_json, in_a_line, whole
+from suzent_site.shown import age, as_json, in_a_line, label, whole
 
 STATUS_COLORS = {"failed": "danger", "stale": "warning", "processing": "info", "pending": "default", "delivered": "success"}
 
@@ -78,9 +78,11 @@ class FailedFirst(ChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
-        if ORDER_VAR not in self.params and not self.show_all:
-            start = (self.page_num - 1) * self.list_per_page
-            self.result_list = failed_first(self.queryset, start, start + self.list_per_page)
+        if ORDER_VAR in self.params:
+            return
+        whole = self.show_all and self.can_show_all
+        start = 0 if whole else (self.page_num - 1) * self.list_per_page
+        self.result_list = failed_first(self.queryset, start, start + (self.list_max_show_all if whole else self.list_per_page))
 
 
 def failed_first(rows: MessageQuerySet, start: int, stop: int) -> list[Message]:
@@ -124,7 +126,7 @@ class ReasonDialog(BaseDialogForm):
 
 @admin.register(Message)
 class MessageAdmin(WithClock):
-    list_display = ("message_id", "shown_status", "reason", "kind", "route", "tries", "shown_age", "next_attempt", "shown_error")
+    list_display = ("message_id", "shown_status", "reason", "shown_kind", "route", "tries", "shown_age", "next_attempt", "shown_error")
     list_display_links = ("message_id",)
     list_filter = (ByStatus, "transport", "kind", ("project", admin.RelatedOnlyFieldListFilter), ByAge)
     search_fields = ("message_id",)
@@ -135,7 +137,7 @@ class MessageAdmin(WithClock):
     actions_detail = ("retry", "withdraw",)
     inlines = (AttemptInline, InterventionInline)
     fieldsets = (
-        (None, {"fields": ("message_id", "shown_status", "reason", "shown_error_whole", "route", "kind", "transport", "project")}),
+        (None, {"fields": ("message_id", "status_label", "reason", "shown_error_whole", "route", "kind", "transport", "project")}),
         ("Content", {"fields": ("shown_content", "shown_payload", "in_reply_to", "root_id", "hops")}),
         ("Tries", {"fields": ("attempts", "max_attempts", "losses", "deferrals", "redeliveries", "shown_lane")}),
         ("Times", {"fields": ("accepted_at", "available_at", "started_at", "settled_at", "valid_until")}),
@@ -162,9 +164,23 @@ class MessageAdmin(WithClock):
         context = {**(extra_context or {}), "states": console.states(now=database_now()), "chosen": request.GET.get("status", "")}
         return super().changelist_view(request, context)
 
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        """Only what would change something; who comes by a stale page is told why nothing did."""
+        message = self.find_row(request, object_id)
+        useful = {"failed": "inbox_app_message_retry", "pending": "inbox_app_message_withdraw"}.get(message.status if message else "")
+        return [item for item in super().get_actions_detail(request, object_id) if item.action_name == useful]
+
     @display(description="Status", ordering="status", label=STATUS_COLORS)
     def shown_status(self, obj: Message) -> str:
         return state_of(obj)
+
+    @display(description="Status")
+    def status_label(self, obj: Message) -> SafeString:
+        return label(state_of(obj), STATUS_COLORS[state_of(obj)])
+
+    @display(description="Kind", ordering="kind")
+    def shown_kind(self, obj: Message) -> str:
+        return obj.kind
 
     @display(description="From → to")
     def route(self, obj: Message) -> SafeString:
@@ -207,7 +223,7 @@ class MessageAdmin(WithClock):
     def shown_lane(self, obj: Message) -> SafeString | str:
         if obj.lane is None:
             return "— (settled)"
-        return format_html('<a href="{}">{}</a>', reverse("admin:sessions_app_lane_change", args=[obj.lane]), obj.lane)
+        return format_html('<a href="{}">{}</a>', reverse("admin:sessions_app_lane_change", args=[quote(obj.lane)]), obj.lane)
 
     @action(
         description="Retry",
@@ -246,7 +262,7 @@ class MessageAdmin(WithClock):
         self.act_on_chosen(request, queryset.order_by("id"), lambda message: self._withdraw(request, message, ""), done="Withdrawn")
 
     def _one(self, request: HttpRequest, object_id: str, act: Any, done: str) -> HttpResponse:
-        message = get_object_or_404(Message, pk=object_id)
+        message = self.row_of(request, object_id)
         try:
             act(message)
         except SuzentError as refusal:

@@ -18,9 +18,10 @@ from django.db import IntegrityError
 from django.db.models import Exists, F, Max, OuterRef, Q
 from django.db.models.functions import Coalesce
 
-from inbox_app import notices
+from inbox_app import limits, notices
+from inbox_app.chains import Chain, chain_of
 from inbox_app.content import check_content, check_message_id
-from inbox_app.errors import HopLimit, MailboxFull, MessageIdConflict, NotFailed, NotPending, TargetGone, TaskEnded
+from inbox_app.errors import MailboxFull, MessageIdConflict, NotFailed, NotPending, TargetGone, TaskEnded
 from inbox_app.judgement import SOLITARY_LOSSES, Evidence, Judgement, Verdict, judge
 from inbox_app.models import Attempt, Intervention, Message
 from sessions_app import lanes, turns
@@ -66,10 +67,11 @@ def accept(draft: Draft, *, now: datetime) -> Accepted:
     """Commit the message to the target's inbox; when this returns it will be delivered or visibly fail.
 
     The same id with the same sender, target, content, kind and payload answers with the first row.
-    Raises Invalid, MessageIdConflict, TargetGone, MailboxFull, HopLimit, and LeaseLost for a turn that lost its lane.
+    Raises Invalid, MessageIdConflict, TargetGone, RateLimited, MailboxFull, HopLimit, and LeaseLost for a turn that lost its lane.
     """
     check_content(draft.content)
     check_message_id(draft.message_id, ours=draft.ours)
+    limits.senders.take(draft.project_id, draft.sender_id or draft.sender_label)
     try:
         return _accept(draft, now=now)
     except IntegrityError:  # another connection used the id for another target in the same instant
@@ -115,43 +117,9 @@ def _refuse_unless_open_with_room(draft: Draft) -> None:
         raise MailboxFull(retry_after=LANE_FULL_RETRY, limit=limit)
 
 
-@dataclass(frozen=True)
-class Chain:
-    """How this message came about: which one its sender was handling, and how long the chain is by now."""
-
-    hops: int = 0
-    root_id: str = ""
-    caused_by: str = ""
-
-
 def _chain(draft: Draft) -> Chain:
-    """The longest of: what the sender is handling, what it replies to. Raises HopLimit with the chain."""
-    handled = _being_handled_by(draft.sender_id) if draft.sender_id else set()
-    ids = {*handled, draft.in_reply_to} - {""}
-    causes = list(Message.objects.filter(project=draft.project_id, message_id__in=ids)) if ids else []
-    if not causes:
-        return Chain()
-    cause = max(causes, key=lambda message: message.hops)
-    if cause.hops + 1 > settings.SUZENT_MAX_HOPS and draft.kind not in NEVER_REFUSED:
-        raise HopLimit(chain=_chain_of(cause), limit=settings.SUZENT_MAX_HOPS)
-    caused_by = cause.message_id if cause.message_id in handled else ""
-    return Chain(cause.hops + 1, cause.root_id, caused_by)
-
-
-def _being_handled_by(sender_id: str) -> set[str]:
-    running = Turn.objects.running().filter(session=sender_id).values_list("message_ids", flat=True)
-    return {message_id for ids in running for message_id in ids}
-
-
-def _chain_of(message: Message) -> list[dict[str, str]]:
-    """Who woke whom, oldest first."""
-    chain: list[dict[str, str]] = []
-    link: Message | None = message
-    while link is not None and len(chain) <= settings.SUZENT_MAX_HOPS:
-        chain.insert(0, {"message_id": link.message_id, "sender": link.sender_id or link.sender_label, "agent_id": link.target})
-        before = link.caused_by or link.in_reply_to
-        link = Message.objects.filter(project=link.project_id, message_id=before).first() if before else None
-    return chain
+    limited = draft.kind not in NEVER_REFUSED
+    return chain_of(draft.project_id, sender_id=draft.sender_id, in_reply_to=draft.in_reply_to, limited=limited)
 
 
 def _insert(draft: Draft, *, chain: Chain, now: datetime) -> Message:

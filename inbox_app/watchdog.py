@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import structlog
@@ -31,6 +31,7 @@ FRESH = 5.0  # seconds; a shift whose claim loop has passed since is at work
 IGNORED = 1.0  # seconds; mail that is due for longer without a shift at work makes us ask the group
 STUCK_SHIFT = 15.0  # seconds at least until a shift is killed whose claim loop does not pass any more
 STUCK_SCHEDULER = 150.0  # seconds without a run of the minutely sweep; q2 looks at its schedules every 30
+FORGOTTEN_AFTER = timedelta(days=1)  # a machine or container whose holders are silent for so long is not coming back
 AUXILIARIES = 3  # sentinel, monitor, pusher
 SWEEP = "sweep"
 
@@ -167,16 +168,23 @@ def make_schedules() -> None:
 
 
 def _bury_the_dead(holders: Iterable[Holder], *, now: datetime) -> list[Holder]:
-    """Free the lanes of processes of this machine that are gone; return the holders that may still live."""
+    """Free the lanes of processes that are gone; return the holders that may still live."""
     living = []
     for holder in holders:
-        if not _is_here(holder) or is_running(holder.pid, holder.process_started):
+        if not _is_gone(holder, now=now):
             living.append(holder)
             continue
         freed = end_leases(holder.owner, now=now)
         holder.delete()
         log.warning("holder_gone", owner=holder.owner, kind=holder.kind, lanes_freed=freed)
     return living
+
+
+def _is_gone(holder: Holder, *, now: datetime) -> bool:
+    """Ended on this machine, or before its last boot, or on another one that has not been heard of for a day."""
+    if holder.host != this_host():
+        return now - holder.beat_at > FORGOTTEN_AFTER
+    return holder.boot_id != boot_id() or not is_running(holder.pid, holder.process_started)
 
 
 def _is_here(holder: Holder) -> bool:

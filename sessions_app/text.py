@@ -8,7 +8,7 @@ def storable(text: str) -> str:
 
     For text from inside (a reply, an exception). Text from a caller is refused at the entrance instead.
     """
-    return text.replace("\x00", "\u2400").encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return text.replace("\x00", "\u2400").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def cut(text: str, most: int, *, note: str = "…") -> str:

@@ -18,6 +18,9 @@ for closed in (Schedule, Success, Failure, OrmQ, User, Group):
         admin.site.unregister(closed)
 
 
+admin.site.index_title = "What needs you now"
+
+
 @admin.register(User)
 class OperatorAdmin(UserAdmin, ModelAdmin):  # type: ignore[type-arg]
     form = UserChangeForm

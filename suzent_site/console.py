@@ -11,10 +11,11 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import SuspiciousOperation
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.templatetags.static import static
 from django.utils.functional import cached_property
 from unfold.admin import ModelAdmin, TabularInline
@@ -66,6 +67,7 @@ class ConsoleAdmin(ModelAdmin, _OwnTransactions):
 
     paginator = CappedPaginator
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER  # a count beside every filter would read every row
     list_per_page = 100
     list_filter_sheet = False
     list_fullwidth = True
@@ -90,6 +92,17 @@ class ConsoleAdmin(ModelAdmin, _OwnTransactions):
         """May call the engine's verbs: whoever has Django's permission to change these rows."""
         return request.user.has_perm(f"{self.opts.app_label}.change_{self.opts.model_name}")
 
+
+    def find_row(self, request: HttpRequest, object_id: str) -> Any:
+        """The row that an address of the console names, or None."""
+        _refuse_nul([object_id])
+        return self.get_object(request, unquote(object_id))
+
+    def row_of(self, request: HttpRequest, object_id: str) -> Any:
+        """The same, but raises Http404."""
+        if (row := self.find_row(request, object_id)) is None:
+            raise Http404
+        return row
 
     def act_on_chosen(self, request: HttpRequest, rows: QuerySet[Any], act: Callable[[Any], object], *, done: str) -> None:
         """Call one verb for every chosen row and say what became of them.
@@ -154,6 +167,7 @@ class EngineOwnedInline(TabularInline):
     """Rows of the engine below the row they belong to: to be read by whoever may read that one."""
 
     extra = 0
+    hide_title = True
     can_delete = False
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
@@ -174,10 +188,15 @@ class PlainDialog(BaseDialogForm):
 
 
 def leave_dialog(request: HttpRequest, to: str) -> HttpResponse:
-    """A dialog is posted by htmx, which needs to be told to load another page."""
+    """On to ``to``. A dialog is posted by htmx, which needs to be told to load another page."""
     if "HX-Request" in request.headers:
         return HttpResponse(headers={"HX-Redirect": to})
     return HttpResponseRedirect(to)
+
+
+def icon(request: HttpRequest) -> str:
+    """The picture in the browser's tab."""
+    return static("suzent/icon.svg")
 
 
 def stylesheet(request: HttpRequest) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import os
 import socket
@@ -43,7 +44,11 @@ SUZENT_TURN_TIMEOUT = _number("SUZENT_TURN_TIMEOUT", 900, least=0.1)  # seconds
 SUZENT_SHUTDOWN_GRACE = _number("SUZENT_SHUTDOWN_GRACE", 30, least=0)  # seconds for running turns after SIGTERM
 SUZENT_MAX_HOPS = int(_number("SUZENT_MAX_HOPS", 16, least=1))
 SUZENT_LANE_LIMIT = int(_number("SUZENT_LANE_LIMIT", 1000, least=1))  # unsettled messages for one target
+SUZENT_SENDER_RATE = _number("SUZENT_SENDER_RATE", 600, least=0.01)  # messages a second from one sender; 10/3 s of it at once
 SUZENT_WORKERS = int(_number("SUZENT_WORKERS", 3, least=2, most=64))  # django-q2 workers; one is always left free
+SUZENT_SQLITE_SYNCHRONOUS = env.str("SUZENT_SQLITE_SYNCHRONOUS", default="NORMAL").upper()  # FULL: survives a power cut
+if SUZENT_SQLITE_SYNCHRONOUS not in {"NORMAL", "FULL"}:
+    raise ImproperlyConfigured("SUZENT_SQLITE_SYNCHRONOUS must be NORMAL or FULL.")
 SUZENT_FAULTS = env.str("SUZENT_FAULTS", default="")  # crash points, see suzent_site/faults.py
 SUZENT_ALLOW_CRASH = env.bool("SUZENT_ALLOW_CRASH", default=False)  # the scripted runtime may kill its process
 SUZENT_EFFECTS_FILE = env.str("SUZENT_EFFECTS_FILE", default="")  # the scripted runtime logs each executed turn
@@ -118,6 +123,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
+FORMAT_MODULE_PATH = "suzent_site.formats"
 APPEND_SLASH = False
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024  # bytes; a larger body is 413
 
@@ -167,7 +173,7 @@ if _database["ENGINE"].endswith("sqlite3"):
     _database["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",  # a deferred read-then-write ignores the time-out and fails at once
         "timeout": 20,  # seconds
-        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
+        "init_command": f"PRAGMA journal_mode=WAL; PRAGMA synchronous={SUZENT_SQLITE_SYNCHRONOUS}; PRAGMA foreign_keys=ON;",
     }
     _database["TEST"] = {"NAME": str(SUZENT_DATA_DIR / f"test-{os.getpid()}.sqlite3")}
 elif not _database["ENGINE"].endswith("postgresql"):
@@ -185,12 +191,14 @@ CACHES = {
         {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
         if REDIS_URL
         else {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "suzent_cache"}
-    )
+    ),
+    "nowhere": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"},
 }
 
 # django-q2 only wakes and schedules: a task is never worth repeating, its contents are ids, its result is not kept.
 Q_CLUSTER = {
-    "name": "suzent",
+    # Installations that share a Redis number must not take each other's tasks: they could not even read them.
+    "name": f"suzent-{hashlib.sha256(SECRET_KEY.encode()).hexdigest()[:8]}",
     "label": "Task queue",
     "workers": SUZENT_WORKERS,
     "timeout": None,
@@ -205,6 +213,7 @@ Q_CLUSTER = {
     "poll": 0.1,  # seconds between looks at the ORM broker
     "catch_up": False,
     "log_level": "WARNING",
+    "cache": "nowhere",  # q2 would write figures about itself, which nobody reads, to the database twice a second
     # q2's pusher blocks for 1 s on Redis, so the socket must wait longer than that; wake.py has its own, shorter one
     **({"redis": _redis_with(socket_timeout=5, socket_connect_timeout=0.5)} if REDIS_URL else {"orm": "default"}),
 }
@@ -252,6 +261,7 @@ UNFOLD = {
     "SITE_TITLE": "Suzent",
     "SITE_HEADER": "Suzent",
     "SITE_SYMBOL": "forum",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "suzent_site.console.icon"}],
     "STYLES": ["suzent_site.console.stylesheet"],
     "DASHBOARD_CALLBACK": "inbox_app.console.dashboard",
     "SIDEBAR": {"navigation": "inbox_app.console.navigation"},

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
+from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -31,6 +32,16 @@ def whole(text: str) -> SafeString:
     return format_html('<div class="suzent-text suzent-whole" dir="auto">{}</div>', _visible(text, keep="\n\t"))
 
 
+def hides(text: str) -> bool:
+    """Whether a reader would not see all of it, or see it in another order than it is stored in."""
+    return any(_hidden(char) and not _joins_emoji(text, at) for at, char in enumerate(text))
+
+
+def label(text: str, color: str) -> SafeString:
+    """A coloured label, as lists have it."""
+    return render_to_string("unfold/helpers/label.html", {"text": text, "type": color})
+
+
 def as_json(value: Any) -> SafeString:
     return whole(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
@@ -48,10 +59,6 @@ def span(seconds: float) -> str:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
     return f"{int(seconds)} s"
-
-
-def seconds_of(length: timedelta) -> str:
-    return span(length.total_seconds())
 
 
 def _visible(text: str, *, keep: str) -> SafeString:

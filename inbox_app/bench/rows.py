@@ -65,7 +65,7 @@ def _insert(
     agent = f"'{prefix}' || (i %% {targets})"
     lane = f"'agent:' || {agent}" if settled is None else "NULL"
     for first in range(0, count, BATCH):
-        values = {
+        values: dict[str, str | int | datetime | None] = {
             "first": first, "last": min(first + BATCH, count) - 1, "project": project.pk, "prefix": f"{name}-{prefix}-",
             "status": status, "at": at, "settled": settled, "content": content,
         }  # fmt: skip

@@ -7,7 +7,6 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import F, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
@@ -55,6 +54,12 @@ class LaneAdmin(WithClock):
     actions = ("pause_chosen", "resume_chosen",)
     actions_detail = ("pause", "resume",)
 
+    def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
+        """Only the one of the two that would change something."""
+        lane = self.find_row(request, object_id)
+        useless = "sessions_app_lane_pause" if lane and lane.paused_at else "sessions_app_lane_resume"
+        return [item for item in super().get_actions_detail(request, object_id) if item.action_name != useless]
+
     @display(description="State", label={"paused": "warning", "stale": "danger", "running": "success", "due": "info"})
     def state(self, obj: Lane) -> str:
         return state_of(obj, now=obj.seen_at)  # type: ignore[attr-defined]  # annotated by WithClock
@@ -87,7 +92,7 @@ class LaneAdmin(WithClock):
         },
     )
     def pause(self, request: HttpRequest, form: PlainDialog, object_id: str) -> HttpResponse:
-        self.message_user(request, "Paused." if self._pause(request, object_id) else "It was paused already.")
+        self.message_user(request, "Paused." if self._pause(request, self.row_of(request, object_id)) else "It was paused already.")
         return leave_dialog(request, reverse("admin:sessions_app_lane_change", args=[object_id]))
 
     @action(
@@ -102,26 +107,24 @@ class LaneAdmin(WithClock):
         },
     )
     def resume(self, request: HttpRequest, form: PlainDialog, object_id: str) -> HttpResponse:
-        self.message_user(request, "Resumed." if self._resume(request, object_id) else "It was not paused.")
+        self.message_user(request, "Resumed." if self._resume(request, self.row_of(request, object_id)) else "It was not paused.")
         return leave_dialog(request, reverse("admin:sessions_app_lane_change", args=[object_id]))
 
     @action(description="Pause", permissions=["act"])
     def pause_chosen(self, request: HttpRequest, queryset: QuerySet[Lane]) -> None:
-        self.act_on_chosen(request, queryset, lambda lane: self._pause(request, lane.key), done="Paused")
+        self.act_on_chosen(request, queryset, lambda lane: self._pause(request, lane), done="Paused")
 
     @action(description="Resume", permissions=["act"])
     def resume_chosen(self, request: HttpRequest, queryset: QuerySet[Lane]) -> None:
-        self.act_on_chosen(request, queryset, lambda lane: self._resume(request, lane.key), done="Resumed")
+        self.act_on_chosen(request, queryset, lambda lane: self._resume(request, lane), done="Resumed")
 
-    def _pause(self, request: HttpRequest, key: str) -> bool:
-        lane = get_object_or_404(Lane, pk=key)
+    def _pause(self, request: HttpRequest, lane: Lane) -> bool:
         if not lanes.pause(lane.key, now=database_now()):
             return False
         self.log_change(request, lane, "Paused.")
         return True
 
-    def _resume(self, request: HttpRequest, key: str) -> bool:
-        lane = get_object_or_404(Lane, pk=key)
+    def _resume(self, request: HttpRequest, lane: Lane) -> bool:
         if not lanes.resume(lane.key, now=database_now()):
             return False
         self.log_change(request, lane, "Resumed.")

@@ -9,7 +9,6 @@ from django.conf import settings
 from django.contrib import admin
 from django.db.models import Exists, Model, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -21,7 +20,7 @@ from sessions_app.admin.clock import state_of
 from sessions_app.clock import database_now
 from sessions_app.models import ApiToken, Lane, Session, TranscriptEntry, Turn
 from suzent_site.console import ConsoleAdmin, PlainDialog, RefusableForm, leave_dialog
-from suzent_site.shown import age, as_json, in_a_line
+from suzent_site.shown import age, as_json, hides, in_a_line
 
 NEWEST_ENTRIES = 100
 NEWEST_TURNS = 20
@@ -79,7 +78,9 @@ class SessionAdmin(ConsoleAdmin):
         if obj is None:
             return ("agent_id", "project", "title", "runtime", "config")
         editable = self.has_change_permission(request, obj)
-        told = ("title", "runtime", "config") if editable else ("shown_title", "runtime", "shown_config")
+        told = ["title", "runtime", "config"] if editable else ["shown_title", "runtime", "shown_config"]
+        if editable and hides(obj.title):
+            told.insert(1, "shown_title")
         return ("agent_id", "project", *told, "kind", "parent", "archived_at", "created_at", "updated_at")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Session | None = None) -> tuple[str, ...]:
@@ -135,7 +136,7 @@ class SessionAdmin(ConsoleAdmin):
         },
     )
     def stop(self, request: HttpRequest, form: PlainDialog, object_id: str) -> HttpResponse:
-        session = get_object_or_404(Session, pk=object_id)
+        session = self.row_of(request, object_id)
         asked = actions.stop_session(session, now=database_now())
         if asked:
             self.log_change(request, session, "Asked to stop.")
@@ -154,7 +155,7 @@ class SessionAdmin(ConsoleAdmin):
         },
     )
     def archive(self, request: HttpRequest, form: PlainDialog, object_id: str) -> HttpResponse:
-        done = self._archive(request, get_object_or_404(Session, pk=object_id))
+        done = self._archive(request, self.row_of(request, object_id))
         self.message_user(request, "Archived." if done else "It was archived already.")
         return leave_dialog(request, reverse("admin:sessions_app_session_change", args=[object_id]))
 

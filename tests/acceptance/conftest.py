@@ -10,7 +10,7 @@
 
 ``site`` has its tables already; ``make_site(SUZENT_LEASE_SECONDS="2")`` makes one with other settings, and with
 ``new=True`` one that has never been started. They stand on SQLite; where the tests run with DATABASE_URL and REDIS_URL,
-on a database and a Redis number of their own there. Several tests of this folder at a time need different numbers.
+on a database and a Redis number of their own there.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from suzent_site.processes import children, descendants, process_started, state_of
+from tests.acceptance.gate import Gate
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORKERS = 3
@@ -73,6 +74,7 @@ class Site:
         self.environment = {**clean_environment(), **self._own_environment(), **environment}
         self.log_file = folder / "log"
         self.started: list[subprocess.Popen[bytes]] = []
+        self.token = ""
         self.seen: dict[int, int] = {}  # pid and start of every process that was ever below us
 
     def _own_environment(self) -> dict[str, str]:
@@ -82,6 +84,13 @@ class Site:
         if self.redis_url:
             own["REDIS_URL"] = self.redis_url
         return own
+
+    def put_gate_before(self, name: str) -> Gate:
+        """Have DATABASE_URL or REDIS_URL reached through a gate; ``rows`` goes past it."""
+        url = urlsplit(self.environment[name])
+        gate = Gate(url.hostname, url.port)
+        self.environment[name] = url._replace(netloc=url.netloc.replace(f":{url.port}", f":{gate.port}")).geturl()
+        return gate
 
     # --- starting --------------------------------------------------------------------------------------------------
     def start(self, *command: str) -> subprocess.Popen[bytes]:
@@ -117,7 +126,7 @@ class Site:
             drop_database(self.database_url)
             create_database(self.database_url, template=prepared.database_url)
         else:
-            shutil.copytree(prepared.data_dir, self.data_dir)
+            shutil.copytree(prepared.data_dir, self.data_dir, ignore=shutil.ignore_patterns("secret_key"))
 
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """``manage.py <command>``, waited for."""
@@ -235,6 +244,12 @@ class Site:
         return frozenset(pid for pid, started in self.seen.items() if runs(pid, started))
 
     @property
+    def those_expected(self) -> frozenset[int]:
+        """Who should be running below and with ``manage.py up``; what a worker forked is its own."""
+        forked = {pid for worker in self._crew() for pid in descendants(worker)}
+        return frozenset({self.started[-1].pid, self.web, self.supervisor, *self._crew(), *forked})
+
+    @property
     def web(self) -> int:
         return self._child_of_up("web")
 
@@ -256,6 +271,14 @@ class Site:
         main = next(iter(children(self.supervisor)), 0)
         sentinel = next(iter(children(main)), 0)
         return [pid for pid in (main, sentinel) if pid] + sorted(children(sentinel), key=lambda pid: (process_started(pid), pid))
+
+    def renew_group(self) -> Crew:
+        """Kill the group, so that the order of birth tells again who does what in the next one."""
+        old = {*self._crew()}
+        self.kill(self._crew()[0])
+        self.wait_for(lambda: len(self._crew()) == WORKERS + 4 and not old & {*self._crew()}, within=15)
+        self.wait_for_an_answer(within=15)
+        return self.crew
 
     def kill(self, *pids: int, number: signal.Signals = signal.SIGKILL) -> None:
         assert self.everyone, "remembers who is there, to notice orphans later"
@@ -301,6 +324,18 @@ def make_site(tmp_path, prepared):
     yield make
     for site in sites:
         site.end()
+
+
+@pytest.fixture(scope="module")
+def office(tmp_path_factory, prepared):
+    """One installation that is up for all tests of a module, with the sessions asker and helper; ``token`` is asker's."""
+    site = Site(tmp_path_factory.mktemp("office"))
+    site.copy(prepared)
+    site.up()
+    site.token = site.open_session("asker")
+    site.open_session("helper")
+    yield site
+    site.end()
 
 
 @pytest.fixture
@@ -364,13 +399,9 @@ def postgres(url: str, statement: str, parameters: tuple) -> list[tuple]:
 
 
 def own_redis_url() -> str:
-    """Another number of the Redis that the tests run on, emptied; empty without one."""
+    """Another number of the Redis that the tests run on; empty without one. The installations keep apart there."""
     url = os.environ.get("REDIS_URL", "")
-    if not url:
-        return ""
-    own = urlsplit(url)._replace(path=f"/{REDIS_NUMBER}").geturl()
-    flush(own)
-    return own
+    return urlsplit(url)._replace(path=f"/{REDIS_NUMBER}").geturl() if url else ""
 
 
 def flush(url: str) -> None:

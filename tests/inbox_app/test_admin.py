@@ -139,6 +139,12 @@ def test_odd_queries_have_an_answer(browser, query):
     assert browser.get(MESSAGES, query, follow=True).status_code in {200, 400}
 
 
+@pytest.mark.parametrize("key", ["abc", "99999999999999999999999", "-1", "1 "])
+def test_a_message_that_is_not_there_is_not_found(browser, key):
+    for path, asked, answer in (("change", browser.get, 302), ("history", browser.get, 302), ("retry", browser.post, 404), ("withdraw", browser.post, 404)):
+        assert asked(f"{MESSAGES}{key}/{path}/", {"_form_submitted": "on"}).status_code == answer
+
+
 @pytest.mark.parametrize("path", ["?q=%00", "?status=%00", "?project__slug__exact=%00", "?%00=1", "%00/change/", "x%00/history/"])
 def test_a_nul_in_an_address_is_refused(browser, path):
     assert browser.get(MESSAGES + path).status_code == 400

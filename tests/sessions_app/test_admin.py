@@ -6,6 +6,7 @@ import re
 import pytest
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import quote
 from django.utils import timezone
 
 from sessions_app import actions
@@ -209,6 +210,18 @@ def test_pause_and_resume_from_the_lane_itself(browser):
     browser.post(f"{LANES}{lane}/resume/", {"_form_submitted": "on"})
     assert Lane.objects.get().paused_at is None
     assert sorted(entry.change_message for entry in LogEntry.objects.all()) == ["Paused.", "Resumed."]
+
+
+def test_an_id_that_looks_quoted_is_taken_as_it_is(browser):
+    """The console's addresses quote ``_`` and ``:`` with ``_5F`` and ``_3A``; ids may hold just that."""
+    session = SessionFactory(agent_id="a_5Fb:c")
+    at = f"{SESSIONS}{quote(session.pk)}/"
+    lane_page = re.search(r'href="(/admin/sessions_app/lane/[^"]+)"', page(browser, f"{at}change/")).group(1)
+    browser.post(lane_page.replace("/change/", "/pause/"), {"_form_submitted": "on"})
+    assert Lane.objects.get(pk=session.lane_key).paused_at
+    assert "Resume" in page(browser, lane_page)
+    assert browser.post(f"{at}archive/", {"_form_submitted": "on"}, follow=True).status_code == 200
+    assert Session.objects.get().archived_at
 
 
 def test_who_may_only_look_cannot_pause_stop_archive_or_revoke():
