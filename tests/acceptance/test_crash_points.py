@@ -57,7 +57,7 @@ def outcomes(site, message_id):
 
 
 def column(site, name, message_id):
-    return site.one(f"SELECT {name} FROM agent_inbox_messages WHERE message_id = ?", message_id)  # noqa: S608  # our own names
+    return site.one(f"SELECT {name} FROM agent_inbox_messages WHERE message_id = ?", message_id)  # our own names
 
 
 def shift_that_runs(site, message_id):
