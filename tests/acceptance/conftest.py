@@ -103,12 +103,12 @@ class Site:
         self.started.append(process)
         return process
 
-    def up(self, *options: str, within: float = 20) -> subprocess.Popen[bytes]:
+    def up(self, *options: str, within: float = 60) -> subprocess.Popen[bytes]:
         process = self.start("up", *options)
         self.wait_for(lambda: "Suzent is ready" in self.log, within=within)
         return process
 
-    def cluster(self, *, within: float = 20) -> subprocess.Popen[bytes]:
+    def cluster(self, *, within: float = 60) -> subprocess.Popen[bytes]:
         """The cluster alone, returned once a worker has answered."""
         before = self.answered_at
         process = self.start("cluster")
@@ -132,7 +132,7 @@ class Site:
         """``manage.py <command>``, waited for."""
         return subprocess.run(
             [sys.executable, "manage.py", *command], cwd=ROOT, env=self.environment,
-            capture_output=True, text=True, timeout=60, check=check,
+            capture_output=True, text=True, timeout=120, check=check,
         )
 
     def command(self, *command: str):
@@ -276,7 +276,7 @@ class Site:
         """Kill the group, so that the order of birth tells again who does what in the next one."""
         old = {*self._crew()}
         self.kill(self._crew()[0])
-        self.wait_for(lambda: len(self._crew()) == WORKERS + 4 and not old & {*self._crew()}, within=15)
+        self.wait_for(lambda: len(self._crew()) == WORKERS + 4 and not old & {*self._crew()}, within=30)
         self.wait_for_an_answer(within=15)
         return self.crew
 
