@@ -29,12 +29,13 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from suzent_site.processes import children, descendants, process_started, state_of
+from suzent_site.processes import children, descendants, die_with_parent, process_started, state_of
 from tests.acceptance.gate import Gate
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -99,6 +100,7 @@ class Site:
             process = subprocess.Popen(
                 [sys.executable, "manage.py", *command], cwd=ROOT, env=self.environment,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                preexec_fn=partial(die_with_parent, os.getpid()),  # also when pytest itself is killed
             )
         self.started.append(process)
         return process
