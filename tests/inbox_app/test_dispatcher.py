@@ -159,7 +159,7 @@ def test_a_commit_whose_answer_was_lost_is_answered_the_same_again():
 def test_a_result_that_no_database_takes_costs_only_its_own_message():
     bad, good = work_for("SaysParts"), [work_for("echo") for _ in range(3)]
     works = [good[0], bad, *good[1:]]
-    ended = dict((work.message.pk, end) for work, end in dispatcher.commit([(work, run(work).commit) for work in works]))
+    ended = {work.message.pk: end for work, end in dispatcher.commit([(work, run(work).commit) for work in works])}
     assert ended[bad.message.pk].setback.charged
     assert all(ended[work.message.pk].acknowledgement for work in good)
     assert Turn.objects.get(pk=bad.turn.pk).state == "running"
