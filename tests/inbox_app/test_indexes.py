@@ -12,7 +12,7 @@ from sessions_app.models import DeliveryMarker, Lane, Session, TranscriptEntry, 
 from tests.factories import ProjectFactory, SessionFactory
 
 pytestmark = pytest.mark.django_db
-SESSIONS, MESSAGES, LONG = 400, 8_000, 3_000  # rows; enough for a planner to prefer an index
+SESSIONS, LANES, MESSAGES, LONG = 400, 6_000, 8_000, 3_000  # rows; enough for a planner to prefer an index
 NOW = database_now
 
 
@@ -43,7 +43,7 @@ def much():
     first = SessionFactory(project=project, agent_id="a-0")
     about = {"project": project, "created_at": now, "updated_at": now}
     Session.objects.bulk_create([Session(agent_id=f"a-{number}", **about) for number in range(1, SESSIONS)])
-    Lane.objects.bulk_create([Lane(key=f"agent:a-{number}") for number in range(1, SESSIONS)])
+    Lane.objects.bulk_create([Lane(key=f"agent:a-{number}") for number in range(1, LANES)])
     Lane.objects.filter(key__in=[f"agent:a-{number}" for number in range(5)]).update(due_at=now)
     until = now + timedelta(seconds=30)
     Lane.objects.filter(key="agent:a-9").update(lease_owner="one", lease_until=until, due_at=until)
