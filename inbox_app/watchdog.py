@@ -20,7 +20,7 @@ from inbox_app.watched_time import Unchanged, WatchedClock
 from sessions_app.clock import database_now
 from sessions_app.lanes import any_due, end_leases
 from sessions_app.models import Holder
-from suzent_site.broker import broker_error
+from suzent_site.broker import BROKER_ERRORS, broker_error
 from suzent_site.processes import boot_id, is_running, state_of, this_host
 from suzent_site.transactions import durable
 
@@ -69,6 +69,8 @@ class Watchdog:
         except (OperationalError, InterfaceError) as error:
             self._note_outage(f"database: {_first_line(error)}")
             connection.close()
+        except BROKER_ERRORS as error:
+            self._note_outage(f"broker: {_first_line(error)}")
         except Exception:  # the border of the worker loop
             log.exception("watchdog_pass_failed")
 

@@ -331,7 +331,7 @@ def test_two_that_fail_mail_of_each_other_do_not_deadlock(together):
         Message.objects.filter(pk__in=[work.message.pk for work in works]).update(max_attempts=1)
         for work in works:
             work.message.max_attempts = 1
-        results = together(*[lambda work=work: transitions.release(work, setback, now=database_now()) for work in works])
+        results = together(*[lambda work=work, setback=setback: transitions.release(work, setback, now=database_now()) for work in works])
         assert results == [True, True]
         for notice in Message.objects.filter(kind="delivery_failure", status="pending"):
             withdraw(notice)
