@@ -93,7 +93,7 @@ READERS = {
     "message_overdue": lambda _: list(Message.objects.overdue(NOW() + timedelta(hours=3)).order_by("valid_until")[:200]),
     "message_sent": lambda session: list(Message.objects.filter(sender=session).order_by("-pk")[:50]),
     "message_received": lambda session: list(Message.objects.filter(session=session).order_by("-pk")[:50]),
-    "message_failed": lambda _: list(Message.objects.failed().order_by("-pk")[:50]),
+    "message_failed": lambda session: list(Message.objects.filter(project__in=[session.project]).in_status("failed").order_by("-pk")[:50]),
     "message_id_once_per_project": lambda session: Message.objects.filter(project=session.project, message_id="m-7").first(),
     "transcript_position": lambda session: turns.history(session.pk, 20),
     "delivery_marker_once": lambda session: turns.marked({(session.pk, "m-20"), ("a-3", "m-7")}),
@@ -105,7 +105,6 @@ READERS = {
 
 
 HEADS = {
-    "head_of": lambda session: Message.objects.head_of(session.lane_key),
     "heads": lambda session: Message.objects.heads([session.lane_key, "agent:a-3"]),
     "room in the mailbox": lambda session: Message.objects.filter(lane=session.lane_key).order_by()[999:1000].exists(),
 }
