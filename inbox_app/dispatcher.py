@@ -19,8 +19,8 @@ from django.utils.module_loading import import_string
 
 from inbox_app import provenance
 from inbox_app.backoff import delay
+from inbox_app.deliveries import Acknowledgement, Setback, Work
 from inbox_app.models import Attempt, Message
-from inbox_app.transitions import Acknowledgement, Setback, Work
 from sessions_app import lanes, turns
 from sessions_app.clock import database_now
 from sessions_app.models import Session, TranscriptEntry, Turn

@@ -22,8 +22,8 @@ from django.utils import timezone
 from inbox_app import transitions, wake
 from inbox_app.bench import rows
 from inbox_app.bench.figures import Figure, figure, percentile
+from inbox_app.deliveries import Draft
 from inbox_app.models import Message, Wake
-from inbox_app.transitions import Draft
 from sessions_app import actions
 from sessions_app.clock import database_now
 from sessions_app.models import Holder, Session

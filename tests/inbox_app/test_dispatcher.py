@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 
 from inbox_app import dispatcher, transitions
+from inbox_app.deliveries import Acknowledgement
 from inbox_app.dispatcher import ERROR_LIMIT, Ended
 from inbox_app.models import Attempt, Message
 from inbox_app.provenance import header
-from inbox_app.transitions import Acknowledgement
 from sessions_app import actions, lanes, turns
 from sessions_app.clock import database_now
 from sessions_app.models import DeliveryMarker, Turn
