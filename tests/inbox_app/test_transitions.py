@@ -9,7 +9,7 @@ from django.test import override_settings
 from inbox_app import transitions
 from inbox_app.deliveries import Acknowledgement, Draft, Judged, Setback, Swept, Work
 from inbox_app.errors import HopLimit, MailboxFull, MessageIdConflict, NotFailed, NotPending, TargetGone
-from inbox_app.judgement import Verdict
+from inbox_app.judgement import Judgement, Verdict
 from inbox_app.models import CONTENT_LIMIT, Attempt, Message
 from sessions_app import actions, lanes, turns
 from sessions_app.clock import database_now
