@@ -8,7 +8,7 @@ from typing import Any
 from django.core.validators import RegexValidator
 from rest_framework import serializers
 
-from inbox_app import stages
+from inbox_app import progress
 from inbox_app.content import check_content, check_message_id
 from inbox_app.models import CONTENT_LIMIT, MESSAGE_ID, Attempt, Message
 from sessions_app.models import Session
@@ -206,6 +206,6 @@ def detail_of(message: Message, *, now: datetime) -> dict[str, Any]:
     return {
         **MessageOut(message).data,
         "attempts": AttemptOut(message.attempts_made.order_by("number"), many=True).data,
-        "next_attempt_at": stages.next_attempt_at(message),
-        "waiting_for": stages.waiting_for(message, now=now),
+        "next_attempt_at": progress.next_attempt_at(message),
+        "waiting_for": progress.waiting_for(message, now=now),
     }
