@@ -107,6 +107,9 @@ class EntryOut(_Out):
     role = serializers.ChoiceField(choices=["user", "assistant", "system", "tool"])
     text = serializers.CharField(allow_blank=True)
     created_at = serializers.DateTimeField()
+    message_id = serializers.CharField(required=False, help_text="Of the message that the entry holds, if it does.")
+    sender = serializers.CharField(required=False, allow_null=True, help_text="Its sender, where that is a session.")
+    in_reply_to = serializers.CharField(required=False, allow_null=True, help_text="The message that it answers.")
 
 
 class AgentReadOut(_Out):

@@ -121,7 +121,7 @@ def agent_read(
         "status": status_of(session),
         "title": session.title,
         "messages": [
-            {"seq": line.seq, "role": line.role, "text": line.text, "created_at": line.created_at.isoformat()}
+            {"seq": line.seq, "role": line.role, "text": line.text, "created_at": line.created_at.isoformat(), **line.thread}
             for line in page.lines
         ],
         "message_count": page.count,
