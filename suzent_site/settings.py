@@ -60,7 +60,6 @@ RUNTIMES = {
     "scripted": "sessions_app.runtimes.scripted.Scripted",
 }
 TOOLS = "inbox_app.tools.TurnTools"  # what turn.tools is
-TRANSPORTS = {"local": "inbox_app.transports.local.LocalTransport"}
 READINESS = ["inbox_app.readiness.worker_answered"]  # what /readyz asks besides the database: (*, now) -> what is wrong
 WAKE = "inbox_app.wake.wake"  # called on commit when a lane has come due
 
