@@ -157,7 +157,8 @@ SESSION_COOKIE_HTTPONLY = True
 SECURE_HSTS_SECONDS = 31_536_000 if _secure else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = _secure
 SECURE_SSL_REDIRECT = False  # TLS ends at the operator's proxy, which redirects; uvicorn speaks plain HTTP
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SUZENT_TRUSTED_PROXIES else None
+# No SECURE_PROXY_SSL_HEADER: it would believe anybody's X-Forwarded-Proto. The web command has uvicorn read these headers,
+# from the trusted proxies alone, and hand on the scheme.
 SECURE_CONTENT_TYPE_NOSNIFF = True
 X_FRAME_OPTIONS = "DENY"
 SILENCED_SYSTEM_CHECKS = ["security.W008"] + ([] if _secure else ["security.W004", "security.W012", "security.W016"])
