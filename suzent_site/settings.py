@@ -124,7 +124,7 @@ TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 FORMAT_MODULE_PATH = "suzent_site.formats"
 APPEND_SLASH = False
-DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024  # bytes; a larger body is 413
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024  # bytes; a larger body is 413, see asgi.py and errors.BodyTooLarge
 
 # --- Who may call, and from where ------------------------------------------------------------------------------
 
