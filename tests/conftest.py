@@ -2,8 +2,16 @@
 
 import shutil
 
+import hypothesis
 import pytest
 from django.conf import settings
+
+# No deadline: the machine may be busy. What CI tries is always the same, so that only a change turns it red; the long
+# profile tries something new each time: pytest --hypothesis-profile=nightly tests/simulation
+hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True, database=None, max_examples=60, stateful_step_count=50)
+hypothesis.settings.register_profile("nightly", deadline=None, print_blob=True, max_examples=3_000, stateful_step_count=80)
+hypothesis.settings.register_profile("dev", deadline=None, print_blob=True, derandomize=bool(__import__("os").environ.get("DER")), database=None, max_examples=int(__import__("os").environ.get("EX", 60)), stateful_step_count=50, phases=[hypothesis.Phase.generate], report_multiple_bugs=False)
+hypothesis.settings.load_profile("ci")
 
 pytest_plugins = ["tests.rest"]
 
