@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Any
 
 from django.conf import settings
@@ -25,6 +26,7 @@ from inbox_app.errors import MailboxFull, MessageIdConflict, NotFailed, NotPendi
 from inbox_app.judgement import SOLITARY_LOSSES, Evidence, Judgement, Verdict, judge
 from inbox_app.models import Attempt, Intervention, Message
 from sessions_app import lanes, turns
+from sessions_app.actions import batch_size
 from sessions_app.lanes import Hold
 from sessions_app.models import Lane, Session, Turn
 from sessions_app.text import storable
@@ -138,12 +140,21 @@ def _insert(draft: Draft, *, chain: Chain, now: datetime) -> Message:
 # --- claim -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Work:
-    """A message whose turn is to run now, under this hold."""
+    """A message whose turn is to run now, under this hold.
+
+    ``followers``: those behind it that the same turn takes along, where the session asks for it (``config.batch``).
+    """
 
     hold: Hold
     message: Message
     attempt: Attempt
     turn: Turn
+    followers: tuple[tuple[Message, Attempt], ...] = ()
+
+    @property
+    def inputs(self) -> tuple[tuple[Message, Attempt], ...]:
+        """Every message of the turn with its attempt, in order."""
+        return ((self.message, self.attempt), *self.followers)
 
     @property
     def alone(self) -> bool:
@@ -167,17 +178,17 @@ def claim(owner: str, *, now: datetime, limit: int) -> list[Next]:
     """Take up to ``limit`` due lanes and judge their heads. Lanes that turn out to have nothing are let go at once."""
     with durable():
         holds = lanes.claim(owner, now=now, limit=limit)
-        turns_left = turns.close_lost([hold.key.removeprefix("agent:") for hold in holds], now=now)
-        found = _go_on(holds, stopped=turns_left, now=now)
+        turns.close_lost([hold.key.removeprefix("agent:") for hold in holds], now=now)
+        found = _go_on(holds, now=now)
     crash_point("claim.after_commit")
     return found
 
 
-def _go_on(holds: Sequence[Hold], *, stopped: dict[str, bool], now: datetime) -> list[Next]:
+def _go_on(holds: Sequence[Hold], *, now: datetime) -> list[Next]:
     """Judge the head of each held lane: start it, hand it out to be settled, or let the lane go. A step."""
     heads = Message.objects.heads([hold.key for hold in holds])
     marked = turns.marked({(str(head.session_id), head.message_id) for head in heads.values()})
-    judged = [_judge(hold, heads[hold.key], marked=marked, stopped=stopped, now=now) for hold in holds if hold.key in heads]
+    judged = [_judge(hold, heads[hold.key], marked=marked, now=now) for hold in holds if hold.key in heads]
     _let_go([hold for hold in holds if hold.key not in heads], {}, now=now)
     _let_go([item.hold for item in judged if item.judgement.verdict == Verdict.WAIT], heads, now=now)
     runnable = [item for item in judged if item.judgement.verdict == Verdict.RUN]
@@ -185,24 +196,29 @@ def _go_on(holds: Sequence[Hold], *, stopped: dict[str, bool], now: datetime) ->
     return [*_start(runnable, now=now), *settled]  # what has begun first: settling the others may go wrong
 
 
-def _judge(
-    hold: Hold, head: Message, *, marked: Collection[tuple[str, str]], stopped: dict[str, bool], now: datetime
-) -> Judged:
-    evidence = _evidence(head, marked=marked, stopped=stopped)
+def _judge(hold: Hold, head: Message, *, marked: Collection[tuple[str, str]], now: datetime) -> Judged:
+    evidence = _evidence(head, marked=marked)
     if head.status == Message.Status.PROCESSING and not evidence.marked:
         _close_lost_attempt(head, stopped=evidence.stop_requested, now=now)
     return Judged(hold, head, judge(head, evidence, now=now))
 
 
-def _evidence(head: Message, *, marked: Collection[tuple[str, str]], stopped: dict[str, bool]) -> Evidence:
-    session = head.session
+def _evidence(head: Message, *, marked: Collection[tuple[str, str]]) -> Evidence:
     is_marked = (str(head.session_id), head.message_id) in marked
     return Evidence(
         marked=is_marked,
-        stop_requested=(head.status == Message.Status.PROCESSING and stopped.get(str(head.session_id), False))
-        or (is_marked and turns.ended_stopped(str(head.session_id), head.message_id)),
-        archived=session is None or session.archived_at is not None or session.project.archived_at is not None,
+        stop_requested=head.status == Message.Status.PROCESSING and _was_asked_to_stop(head),
+        archived=_is_gone(head.session),
     )
+
+
+def _is_gone(session: Session | None) -> bool:
+    return session is None or session.archived_at is not None or session.project.archived_at is not None
+
+
+def _was_asked_to_stop(head: Message) -> bool:
+    """Whether the turn of its open attempt ended as stopped: lost on the way, or committed and not acknowledged."""
+    return Attempt.objects.filter(message=head, outcome=None, turn__state=Turn.State.STOPPED).exists()
 
 
 def _close_lost_attempt(head: Message, *, stopped: bool, now: datetime) -> None:
@@ -218,20 +234,48 @@ def _close_lost_attempt(head: Message, *, stopped: bool, now: datetime) -> None:
 def _start(judged: Sequence[Judged], *, now: datetime) -> list[Work]:
     if not judged:
         return []
-    messages = [item.message for item in judged]
-    begun = turns.start([turns.Beginning(item.hold, str(item.message.session_id), [item.message.message_id]) for item in judged], now=now)
-    Message.objects.unsettled().filter(pk__in=[message.pk for message in messages]).update(
+    taken = [(item.message, *_followers(item.message, now=now)) for item in judged]
+    begun = turns.start(
+        [
+            turns.Beginning(item.hold, str(item.message.session_id), [message.message_id for message in messages])
+            for item, messages in zip(judged, taken, strict=True)
+        ],
+        now=now,
+    )
+    everything = [message for messages in taken for message in messages]
+    Message.objects.unsettled().filter(pk__in=[message.pk for message in everything]).update(
         status=Message.Status.PROCESSING, started_at=Coalesce("started_at", now)
     )  # fmt: skip
-    numbers = _next_numbers([message for message in messages if message.started_at is not None])
+    numbers = _next_numbers([message for message in everything if message.started_at is not None])
     attempts = Attempt.objects.bulk_create([
         Attempt(
-            message=item.message, number=numbers.get(item.message.pk, 1), owner=item.hold.owner, epoch=item.hold.epoch,
-            turn=turn, started_at=now,
+            message=message, number=numbers.get(message.pk, 1), owner=item.hold.owner, epoch=item.hold.epoch, turn=turn, started_at=now
         )
-        for item, turn in zip(judged, begun, strict=True)
+        for item, messages, turn in zip(judged, taken, begun, strict=True)
+        for message in messages
     ])  # fmt: skip
-    return [Work(i.hold, i.message, a, t) for i, a, t in zip(judged, attempts, begun, strict=True)]
+    attempt_of = {attempt.message_id: attempt for attempt in attempts}
+    return [
+        Work(
+            item.hold, item.message, attempt_of[item.message.pk], turn,
+            followers=tuple((message, attempt_of[message.pk]) for message in messages[1:]),
+        )
+        for item, messages, turn in zip(judged, taken, begun, strict=True)
+    ]  # fmt: skip
+
+
+def _followers(head: Message, *, now: datetime) -> list[Message]:
+    """What the head's turn takes along: fresh messages right behind it. What has had a try is tried by itself."""
+    most = batch_size(head.session.config) if head.session is not None and head.started_at is None else 1
+    if most == 1:
+        return []
+    behind = Message.objects.waiting_in(str(head.lane)).exclude(pk=head.pk).select_related("session__project", "sender")
+    return list(takewhile(lambda message: _is_fresh(message, now=now), behind[: most - 1]))
+
+
+def _is_fresh(message: Message, *, now: datetime) -> bool:
+    expired = message.valid_until is not None and message.valid_until <= now
+    return message.started_at is None and message.redeliveries == 0 and not expired
 
 
 def _next_numbers(messages: Sequence[Message]) -> dict[int, int]:
@@ -244,12 +288,17 @@ def _next_numbers(messages: Sequence[Message]) -> dict[int, int]:
 # --- acknowledge -----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Acknowledgement:
-    """A message whose turn is committed. ``go_on``: its holder would run the next head of the lane."""
+    """A message whose turn is committed, and those that its turn took along. ``go_on``: its holder would run the next."""
 
     hold: Hold
     message: Message
     outcome: Attempt.Outcome = Attempt.Outcome.DELIVERED
     go_on: bool = False
+    followers: tuple[Message, ...] = ()
+
+    @property
+    def message_pks(self) -> list[int]:
+        return [message.pk for message in (self.message, *self.followers)]
 
 
 def acknowledge(done: Sequence[Acknowledgement], *, now: datetime) -> list[Next]:
@@ -268,10 +317,10 @@ def acknowledge(done: Sequence[Acknowledgement], *, now: datetime) -> list[Next]
 
 
 def _deliver(done: Sequence[Acknowledgement], *, now: datetime) -> None:
-    ids = [item.message.pk for item in done]
+    ids = [pk for item in done for pk in item.message_pks]
     Message.objects.unsettled().filter(pk__in=ids).update(status=Message.Status.DELIVERED, settled_at=now, lane=None, last_error="")
     for outcome in {item.outcome for item in done}:
-        _close_attempts([item.message.pk for item in done if item.outcome == outcome], outcome=outcome, now=now)
+        _close_attempts([pk for item in done if item.outcome == outcome for pk in item.message_pks], outcome=outcome, now=now)
 
 
 def _leave_or_go_on(done: Sequence[Acknowledgement], *, locked: dict[str, Lane], now: datetime) -> list[Next]:
@@ -282,8 +331,8 @@ def _leave_or_go_on(done: Sequence[Acknowledgement], *, locked: dict[str, Lane],
         return []
     # Normally none: but a commit of this very transaction whose answer was lost has begun the next turns already.
     begun = Message.objects.filter(lane__in=[hold.key for hold in going], status=Message.Status.PROCESSING)
-    stopped = turns.close_lost(list(begun.values_list("session_id", flat=True)), now=now)
-    return _go_on(going, stopped=stopped, now=now)
+    turns.close_lost(list(begun.values_list("session_id", flat=True)), now=now)
+    return _go_on(going, now=now)
 
 
 def _may_start(lane: Lane, *, now: datetime) -> bool:
@@ -319,33 +368,34 @@ def release(work: Work, setback: Setback, *, now: datetime) -> bool:
     False: the lane had gone to another holder and nothing was changed.
     """
     with durable():
-        locked = lanes.lock(_lanes_of(work.message, work.hold.key))
+        locked = lanes.lock({key for message, _ in work.inputs for key in _lanes_of(message, work.hold.key)})
         if not lanes.is_held(work.hold, locked):
             return False
         turns.fail(work.turn.pk, error=setback.error, now=now)
-        _settle_or_put_back(work, setback, now=now)
+        for message, _ in work.inputs:
+            _settle_or_put_back(work, message, setback, now=now)
         _let_go([work.hold], Message.objects.heads([work.hold.key]), now=now)
         crash_point("release.before_commit")
     return True
 
 
-def _settle_or_put_back(work: Work, setback: Setback, *, now: datetime) -> None:
-    settled = _outcome_after_all(work)
+def _settle_or_put_back(work: Work, message: Message, setback: Setback, *, now: datetime) -> None:
+    settled = _outcome_after_all(work, message)
     if settled is not None:
-        _deliver([Acknowledgement(work.hold, work.message, settled)], now=now)
+        _deliver([Acknowledgement(work.hold, message, settled)], now=now)
         return
-    _count(work.message, setback)
-    reason = _used_up(work.message, setback)
+    _count(message, setback)
+    reason = _used_up(message, setback)
     if reason is not None:
-        _settle_failed(work.message, reason=reason, error=setback.error, now=now)
+        _settle_failed(message, reason=reason, error=setback.error, now=now)
     else:
-        _put_back(work.message, setback, now=now)
+        _put_back(message, setback, now=now)
 
 
-def _outcome_after_all(work: Work) -> Attempt.Outcome | None:
-    if turns.marked({(str(work.message.session_id), work.message.message_id)}):
-        return Attempt.Outcome.DELIVERED
-    return Attempt.Outcome.STOPPED if turns.was_asked_to_stop(work.turn.pk) else None
+def _outcome_after_all(work: Work, message: Message) -> Attempt.Outcome | None:
+    if turns.was_asked_to_stop(work.turn.pk):
+        return Attempt.Outcome.STOPPED
+    return Attempt.Outcome.DELIVERED if turns.marked({(str(message.session_id), message.message_id)}) else None
 
 
 def _used_up(message: Message, setback: Setback) -> Message.Reason | None:
@@ -458,7 +508,7 @@ def redeliver(message: Message, *, who: str, now: datetime, reason: str = "") ->
     key = f"agent:{message.target}"
     with durable():
         lanes.lock({key})
-        current = Message.objects.select_related("session").get(pk=message.pk)
+        current = Message.objects.select_related("session__project").get(pk=message.pk)
         _refuse_redelivery(current)
         lifetime = current.valid_until - current.accepted_at if current.valid_until else None
         Message.objects.failed().filter(pk=current.pk).update(
@@ -477,7 +527,7 @@ def _refuse_redelivery(current: Message) -> None:
         raise NotFailed(f"The message is {current.status}; only a failed one can be retried.", status=current.status)
     if current.kind == Message.Kind.SUBAGENT_TASK:
         raise TaskEnded
-    if current.session is None or current.session.archived_at is not None:
+    if _is_gone(current.session):
         raise TargetGone
 
 

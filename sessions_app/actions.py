@@ -6,10 +6,11 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from django.conf import settings
 from django.db import IntegrityError
@@ -21,6 +22,7 @@ from suzent_site.transactions import durable
 
 RESERVED_PREFIXES = ("ses_", "subagent-", "cron-", "social-", "suzent:", "peer:")
 TITLE_LIMIT = 200  # characters
+BATCH_AT_MOST = 20  # messages in one turn
 CONFIG_LIMIT = 64 * 1024  # bytes as JSON
 
 
@@ -51,33 +53,64 @@ def create_project(slug: str, *, name: str = "", runtimes: Sequence[str] | None 
     return project
 
 
-def open_session(
-    project: Project,
-    *,
-    now: datetime,
-    agent_id: str = "",
-    title: str = "",
-    runtime: str = "",
-    config: dict[str, Any] | None = None,
-    kind: Session.Kind = Session.Kind.INTERACTIVE,
-    parent: Session | None = None,
-) -> Session:
-    """Make a session and its lane. Without ``agent_id`` an id is made. Raises Invalid, IdTaken, SessionGone."""
-    session = Session(
-        agent_id=_free_to_choose(agent_id) if agent_id else f"ses_{secrets.token_hex(10)}",
-        project=project, title=_one_line("title", title), runtime=_allowed_runtime(project, runtime or project.runtimes[0]),
-        config=_sound_config(config or {}), kind=kind, parent=parent, created_at=now, updated_at=now,
-    )  # fmt: skip
-    try:
-        with durable():
-            _refuse_if_archived(project)
-            if Session.objects.filter(pk=session.pk).exists():
-                raise IdTaken
-            session.save(force_insert=True)
-            lanes.ensure(session.lane_key)
-    except IntegrityError as error:  # another connection took the id between the look and the insert
-        raise IdTaken from error
+class NewSession(TypedDict, total=False):
+    """What may be said of a session that is to be made."""
+
+    agent_id: str
+    title: str
+    runtime: str
+    config: dict[str, Any]
+    kind: Session.Kind
+    parent: Session | None
+
+
+def open_session(project: Project, *, now: datetime, **about: Unpack[NewSession]) -> Session:
+    """Make a session and its lane. Without ``agent_id`` an id is made. Raises Invalid, IdTaken, Conflict."""
+    session = _drafted(project, now=now, **about)
+    with _ids_taken_once(), durable():
+        _insert(session)
     return session
+
+
+def open_session_with_token(project: Project, *, now: datetime, **about: Unpack[NewSession]) -> tuple[Session, Minted]:
+    """Make a session, its lane and its token, or nothing. Raises as ``open_session``."""
+    session = _drafted(project, now=now, **about)
+    with _ids_taken_once(), durable():
+        _insert(session)
+        minted = _minted(project, session=session, now=now, expires_at=None)
+    return session, minted
+
+
+def _drafted(project: Project, *, now: datetime, **about: Unpack[NewSession]) -> Session:
+    agent_id = about.get("agent_id", "")
+    return Session(
+        agent_id=_free_to_choose(agent_id) if agent_id else f"ses_{secrets.token_hex(10)}",
+        project=project,
+        title=_one_line("title", about.get("title", "")),
+        runtime=_allowed_runtime(project, about.get("runtime") or project.runtimes[0]),
+        config=_sound_config(about.get("config") or {}),
+        kind=about.get("kind", Session.Kind.INTERACTIVE),
+        parent=about.get("parent"),
+        created_at=now,
+        updated_at=now,
+    )
+
+
+@contextmanager
+def _ids_taken_once() -> Iterator[None]:
+    """Another connection may take the id between our look and our insert."""
+    try:
+        yield
+    except IntegrityError as error:
+        raise IdTaken from error
+
+
+def _insert(session: Session) -> None:
+    _refuse_if_archived(session.project)
+    if Session.objects.filter(pk=session.pk).exists():
+        raise IdTaken
+    session.save(force_insert=True)
+    lanes.ensure(session.lane_key)
 
 
 def change_session(
@@ -148,12 +181,16 @@ def mint_token(project: Project, *, now: datetime, session: Session | None = Non
     """Make a bearer token of a session, or of the project where there is none. Raises Invalid."""
     if session is not None and session.project_id != project.pk:
         raise Invalid("agent", "belongs to another project")
-    secret = secrets.token_urlsafe(32)
     with durable():
-        token = ApiToken.objects.create(
-            digest=digest_of(secret), hint=f"{secret[:4]}…{secret[-4:]}", project=project, session=session,
-            created_at=now, expires_at=expires_at,
-        )  # fmt: skip
+        return _minted(project, session=session, now=now, expires_at=expires_at)
+
+
+def _minted(project: Project, *, session: Session | None, now: datetime, expires_at: datetime | None) -> Minted:
+    secret = secrets.token_urlsafe(32)
+    token = ApiToken.objects.create(
+        digest=digest_of(secret), hint=f"{secret[:4]}…{secret[-4:]}", project=project, session=session,
+        created_at=now, expires_at=expires_at,
+    )  # fmt: skip
     return Minted(token, secret)
 
 
@@ -210,7 +247,20 @@ def _sound_config(config: dict[str, Any]) -> dict[str, Any]:
         raise Invalid("config", f"must be at most {CONFIG_LIMIT} bytes as JSON; it has {len(written)}")
     if "\\u0000" in written:
         raise Invalid("config", "must not contain NUL")
+    _refuse_unsound_batch(config)
     return config
+
+
+def batch_size(config: dict[str, Any]) -> int:
+    """How many messages that wait for a session one turn of it takes: ``config.batch``, true or a number; 1 without it."""
+    wished = config.get("batch", False)
+    return BATCH_AT_MOST if wished is True else int(wished) or 1
+
+
+def _refuse_unsound_batch(config: dict[str, Any]) -> None:
+    wished = config.get("batch", False)
+    if not isinstance(wished, bool) and not (isinstance(wished, int) and 1 <= wished <= BATCH_AT_MOST):
+        raise Invalid("config.batch", f"must be true, false or a whole number from 1 to {BATCH_AT_MOST}")
 
 
 def _refuse_if_archived(project: Project) -> None:

@@ -74,7 +74,7 @@ class Command(BaseCommand):
             self._say("up", "everything has ended")
 
     def _become_ready(self) -> None:
-        self.stdout.write(f"Starting the web server at {base_url()} and the cluster (process {os.getpid()}, Ctrl-C stops it).")
+        self._write(self.stdout, f"Starting the web server at {base_url()} and the cluster (process {os.getpid()}, Ctrl-C stops it).")
         ask_at, speak_at = time.monotonic(), time.monotonic() + SLOW
         missing = "it does not answer"
         while missing and not self.bell.stop_asked:
@@ -87,14 +87,21 @@ class Command(BaseCommand):
 
     def _welcome(self, password: str) -> None:
         url = base_url()
-        self.stdout.write(f"\nSuzent is ready.\n  Operator's console  {url}/admin/\n  API documentation   {url}/api/docs\n")
+        self._write(self.stdout, f"\nSuzent is ready.\n  Operator's console  {url}/admin/\n  API documentation   {url}/api/docs\n")
         if password:
-            self.stdout.write(f"  Log in as {OPERATOR!r} with the one-time password  {password}\n  It is shown only now: change it after login.\n")
+            self._write(self.stdout, f"  Log in as {OPERATOR!r} with the one-time password  {password}\n  It is shown only now: change it after login.\n")
         else:
-            self.stdout.write("  Log in as the operator made at the first start (manage.py changepassword sets a new password).\n")
+            self._write(self.stdout, "  Log in as the operator made at the first start (manage.py changepassword sets a new password).\n")
 
     def _say(self, who: str, line: str) -> None:
-        self.stderr.write(f"{who:<7} | {line}")
+        self._write(self.stderr, f"{who:<7} | {line}")
+
+    def _write(self, out: OutputWrapper, text: str) -> None:
+        """When nobody reads any more (a closed terminal, a pipe to head) we stop, in order."""
+        try:
+            out.write(text)
+        except OSError:
+            self.bell.stop_asked = True
 
 
 def make_operator() -> str:
