@@ -16,7 +16,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError
-from django.db.models import Exists, F, Max, OuterRef, Q
+from django.db.models import Exists, F, Max, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
 
 from inbox_app import limits, notices
@@ -25,6 +25,7 @@ from inbox_app.content import check_content, check_message_id
 from inbox_app.errors import MailboxFull, MessageIdConflict, NotFailed, NotPending, TargetGone, TaskEnded
 from inbox_app.judgement import SOLITARY_LOSSES, Evidence, Judgement, Verdict, judge
 from inbox_app.models import Attempt, Intervention, Message
+from inbox_app.querysets import MessageQuerySet
 from sessions_app import lanes, turns
 from sessions_app.actions import batch_size
 from sessions_app.lanes import Hold
@@ -558,12 +559,24 @@ def _expire(message: Message, *, now: datetime) -> bool:
 
 
 def _repair_lanes(*, now: datetime) -> int:
-    """Make due what waits where nobody would look: a lane without a due time, or one dated by a clock that ran ahead."""
+    """Make due what waits where nobody would look in time: a lane without a due time, or one dated by a clock that ran ahead.
+
+    Such a lane is due later than its head may run, or the head itself was dated so.
+    """
     waiting = Message.objects.filter(lane=OuterRef("key"))
-    ahead = waiting.filter(Q(accepted_at__gt=now) | Exists(Attempt.objects.filter(message=OuterRef("pk"), finished_at__gt=now)))
+    ahead = _dated_ahead(now=now)
+    head_may_run_at = Subquery(waiting.order_by("-status", "id").values("available_at")[:1])  # "processing" before "pending"
+    is_late = Q(due_at__gt=head_may_run_at) | Exists(ahead.filter(lane=OuterRef("key")))
     with durable():
-        stranded = Lane.objects.filter(Q(due_at=None) & Exists(waiting) | Q(due_at__gt=now, lease_owner=None) & Exists(ahead))
+        stranded = Lane.objects.filter(Q(due_at=None) & Exists(waiting) | Q(due_at__gt=now, lease_owner=None) & is_late)
         keys = list(stranded.locked().values_list("key", flat=True))
-        Message.objects.unsettled().filter(lane__in=keys, available_at__gt=now).update(available_at=now)
+        ahead.filter(lane__in=keys).update(available_at=now)
         lanes.look_now(keys, now=now)
     return len(keys)
+
+
+def _dated_ahead(*, now: datetime) -> MessageQuerySet:
+    """Waiting for a time that was reckoned by a clock that ran ahead: when they were accepted, tried or redelivered."""
+    tried = Attempt.objects.filter(message=OuterRef("pk"), finished_at__gt=now)
+    redelivered = Intervention.objects.filter(message=OuterRef("pk"), at__gt=now)
+    return Message.objects.unsettled().filter(Q(accepted_at__gt=now) | Exists(tried) | Exists(redelivered), available_at__gt=now)
