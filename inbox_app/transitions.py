@@ -455,12 +455,12 @@ def _lanes_of(message: Message, own: str) -> set[str]:
 
 
 def _settle_failed(message: Message, *, reason: Message.Reason, error: str, now: datetime, by_sender: bool = False) -> bool:
-    changed = Message.objects.unsettled().filter(pk=message.pk).update(
-        status=Message.Status.FAILED, reason=reason, settled_at=now, lane=None, last_error=storable(error)
-    )  # fmt: skip
-    if not changed:
+    same_try = Message.objects.unsettled().filter(pk=message.pk, redeliveries=message.redeliveries)
+    if not same_try.update(status=Message.Status.FAILED, reason=reason, settled_at=now, lane=None, last_error=storable(error)):
         return False
     _close_attempts([message.pk], outcome=Attempt.Outcome.FAILED, error=error, now=now)
+    if message.sender is not None:
+        message.sender.refresh_from_db(fields=["archived_at"])  # it may be days since the turn began; its lane is locked
     if notices.wants_notice(message, withdrawn_by_sender=by_sender):
         _send_notice(message, reason=reason, error=error, now=now)
     return True

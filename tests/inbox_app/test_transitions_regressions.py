@@ -6,8 +6,8 @@ import pytest
 
 from inbox_app import transitions
 from inbox_app.models import Message
-from inbox_app.transitions import Acknowledgement
-from sessions_app import lanes
+from inbox_app.transitions import Acknowledgement, Setback
+from sessions_app import actions, lanes
 from sessions_app.clock import database_now
 from tests.factories import MessageFactory, SessionFactory, claimed, committed, failed
 
@@ -73,6 +73,41 @@ def test_the_sweep_leaves_a_wait_alone_that_no_clock_made_too_long():
     work = claimed(mail_for(target))
     mail_for(target)
     now = database_now()
-    transitions.release(work, transitions.Setback("boom", now + timedelta(minutes=1), charged=True), now=now)
+    transitions.release(work, Setback("boom", now + timedelta(minutes=1), charged=True), now=now)
     assert transitions.sweep(now=now).repaired == 0
     assert Message.objects.get(pk=work.message.pk).available_at == now + timedelta(minutes=1)
+
+
+# --- what changed while a dispatcher had a message in hand -------------------------------------------------------
+
+
+def setback():
+    return Setback("boom", database_now(), charged=True)
+
+
+def tried(message, *, times):
+    """Its next try, begun."""
+    for _ in range(times):
+        transitions.release(claimed(message), setback(), now=database_now())
+    return claimed(message)
+
+
+def test_a_sender_that_was_archived_during_the_turn_gets_no_notice():
+    work = tried(MessageFactory(), times=4)
+    actions.archive_session(work.message.sender, now=database_now())
+    transitions.release(work, setback(), now=database_now())
+    assert Message.objects.get(pk=work.message.pk).status == "failed"
+    assert not Message.objects.filter(kind="delivery_failure").exists()
+
+
+def test_a_judgement_from_before_a_redelivery_fails_nothing():
+    """It had expired; before the dispatcher could say so an operator withdrew it and sent it again."""
+    message = MessageFactory(valid_for=timedelta(minutes=1))
+    now = message.accepted_at + timedelta(minutes=2)
+    [judged] = transitions.claim("shift", now=now, limit=1)
+    transitions.withdraw(message, who="olga", by_sender=False, now=now)
+    transitions.redeliver(message, who="olga", now=now)
+    assert transitions.fail(judged, now=now)
+    assert Message.objects.get(pk=message.pk).status == "pending"
+    assert [notice.message_id for notice in Message.objects.filter(kind="delivery_failure")] == [f"failure-{message.pk}-0"]
+    assert {item.message.pk for item in transitions.claim("shift", now=now, limit=2)} >= {message.pk}
