@@ -6,11 +6,11 @@ import hypothesis
 import pytest
 from django.conf import settings
 
-# No deadline: the machine may be busy. What CI tries is always the same, so that only a change turns it red; the long
-# profile tries something new each time: pytest --hypothesis-profile=nightly tests/simulation
-hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True, database=None, max_examples=60, stateful_step_count=50)
-hypothesis.settings.register_profile("nightly", deadline=None, print_blob=True, max_examples=3_000, stateful_step_count=80)
-hypothesis.settings.register_profile("dev", deadline=None, print_blob=True, derandomize=bool(__import__("os").environ.get("DER")), database=None, max_examples=int(__import__("os").environ.get("EX", 60)), stateful_step_count=50, phases=[hypothesis.Phase.generate], report_multiple_bugs=False)
+# No deadline: the machine may be busy. What "ci" tries is always the same, so that only a change turns it red; "nightly"
+# tries something new each time and for about an hour: pytest --hypothesis-profile=nightly tests/simulation
+settings_of_all = hypothesis.settings(deadline=None, print_blob=True, stateful_step_count=50)
+hypothesis.settings.register_profile("ci", settings_of_all, max_examples=60, derandomize=True, database=None)
+hypothesis.settings.register_profile("nightly", settings_of_all, max_examples=6_000)
 hypothesis.settings.load_profile("ci")
 
 pytest_plugins = ["tests.rest"]

@@ -1,8 +1,7 @@
-"""What WAKE names in the simulation: every wake-up is lost, only counted. Whoever relied on one would be found out."""
+"""What WAKE names in the simulation: every wake-up is lost, only noted. Whoever relied on one would be found out."""
 
-rung = 0
+rung: list[str] = []
 
 
 def ring() -> None:
-    global rung
-    rung += 1
+    rung.append("ding")

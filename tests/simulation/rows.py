@@ -13,7 +13,6 @@ from django.db.models import DateTimeField, JSONField, Model
 from inbox_app.models import Attempt, Intervention, Message
 from sessions_app.models import DeliveryMarker, Holder, Lane, Project, Session, TranscriptEntry, Turn
 
-
 R = TypeVar("R", bound=NamedTuple)
 
 

@@ -226,7 +226,7 @@ class World:
         ))  # fmt: skip
 
     def _accept(self, draft: Draft, *, dies_at: int = 0) -> None:
-        before, rang = self.rows, bell.rung
+        before, rang = self.rows, len(bell.rung)
         refusal, hops = self._refusal_of(draft)
         if refusal is not None:
             return self._refused(lambda: transitions.accept(draft, now=self.now), refusal)
@@ -240,7 +240,7 @@ class World:
             return self._is_sound()
         row = self.rows.messages[accepted.message.pk]
         assert (row.status, row.content, row.hops, row.sender_id) == ("pending", draft.content, hops, draft.sender_id)
-        assert bell.rung > rang, "accepted, and nobody was woken"
+        assert len(bell.rung) > rang, "accepted, and nobody was woken"
         self.stories[row.pk] = Story()
         self._is_sound()
 
