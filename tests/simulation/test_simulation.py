@@ -68,12 +68,12 @@ class Simulation(RuleBasedStateMachine):
         self.world.claim(**about)
 
     @run_turns
-    @rule(run=few, dies_at=never_or_at)
+    @rule(run=few, together=st.booleans(), dies_at=never_or_at)
     def commit(self, **about):
         self.world.commit(**about)
 
     @precondition(lambda self: self.world.ready())
-    @rule(run=few, go_on=st.booleans(), dies_at=never_or_at, answer_lost=seldom)
+    @rule(run=few, go_on=st.booleans(), together=st.booleans(), dies_at=never_or_at, answer_lost=seldom)
     def acknowledge(self, **about):
         self.world.acknowledge(**about)
 
@@ -187,6 +187,6 @@ def test_a_printed_script_is_played_again():
     state = Simulation()
     state.send_plainly(sender=0, to=1)
     state.claim(dies_at=0, limit=1, worker=0)
-    state.commit(dies_at=0, run=0)
-    state.acknowledge(answer_lost=False, dies_at=2, go_on=True, run=0)
+    state.commit(dies_at=0, run=0, together=False)
+    state.acknowledge(answer_lost=False, dies_at=2, go_on=True, run=0, together=True)
     state.teardown()

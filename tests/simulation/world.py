@@ -219,11 +219,14 @@ class World:
             return
         target = others[to % len(others)]
         text = f"from a turn {content}"
-        running.sent[target.pk, text] += 1
-        self._accept(Draft(
+        number = running.sent[target.pk, text] + 1
+        draft = Draft(
             project_id=own.project_id, target=target, content=text, kind=Message.Kind.AGENT_MESSAGE, ours=True, hold=running.hold,
-            message_id=f"turn-{own.message_id}-{target.pk}-{content}-{running.sent[target.pk, text]}", sender_id=own.session_id,
-        ))  # fmt: skip
+            message_id=f"turn-{own.message_id}-{target.pk}-{content}-{number}", sender_id=own.session_id,
+        )  # fmt: skip
+        if self._refusal_of(draft)[0] is None:
+            running.sent[target.pk, text] = number
+        self._accept(draft)
 
     def _accept(self, draft: Draft, *, dies_at: int = 0) -> None:
         before, rang = self.rows, len(bell.rung)
@@ -315,45 +318,51 @@ class World:
         if not stopped:
             self.stories[head.pk].losses = max(self.stories[head.pk].losses, 1)
 
-    def commit(self, run: int, *, dies_at: int = 0) -> None:
+    def commit(self, run: int, *, together: bool = False, dies_at: int = 0) -> None:
+        """``together``: with all other turns that its dispatcher has in hand, in one transaction."""
         worker, running = self.runs(Work)[run % len(self.runs(Work))]
-        if self._commit(running, dies_at=dies_at):
+        if not self._commit([one for one in worker.runs if isinstance(one.item, Work)] if together else [running], dies_at=dies_at):
             self._die(worker)
 
-    def _commit(self, running: Run, *, dies_at: int = 0) -> bool:
-        """True: its process died before."""
-        work, before = running.item, self.rows
-        states = self._do(lambda: turns.commit([_commit_of(work)], now=self.now), dies_at=dies_at)
+    def _commit(self, runs: list[Run], *, dies_at: int = 0) -> bool:
+        """False: its process died before."""
+        before = self.rows
+        states = self._do(lambda: turns.commit([_commit_of(run.item) for run in runs], now=self.now), dies_at=dies_at)
         if states is None:
             self._is_sound()
-            return True
-        if not self._holds(running):
-            assert states == {}
-            self._unchanged(before)
             return False
-        stopped = before.turns[work.turn.pk].stop_requested_at is not None
-        if not running.done:
-            self.stories[work.message.pk].commits += 1
-            self.committed.setdefault(work.message.session_id, []).append(work.message.pk)
-            running.done = "stopped" if stopped else "committed"
-        else:
-            assert self.rows == before, "committed a second time"
-        assert states == {work.turn.pk: running.done}
+        mine = [run for run in runs if self._holds(run)]
+        fresh = [run for run in mine if not run.done]
+        assert fresh or self.rows == before, "nothing was to be committed, and yet something changed"
+        for run in fresh:
+            self._write_commit(run, stopped=before.turns[run.item.turn.pk].stop_requested_at is not None)
+        assert states == {run.item.turn.pk: run.done for run in mine}
         self._is_sound()
-        return False
+        return True
 
-    def acknowledge(self, run: int, *, go_on: bool = False, dies_at: int = 0, answer_lost: bool = False) -> None:
+    def _write_commit(self, run: Run, *, stopped: bool) -> None:
+        message = run.item.message
+        run.done = "stopped" if stopped else "committed"
+        self.stories[message.pk].commits += 1
+        self.committed.setdefault(message.session_id, []).append(message.pk)
+
+    def acknowledge(self, run: int, *, go_on: bool = False, together: bool = False, dies_at: int = 0, answer_lost: bool = False) -> None:
         """Settle what was committed. ``answer_lost``: the connection breaks after the commit, so it is said again."""
-        ready = self.ready()
-        worker, running = ready[run % len(ready)]
-        for again in range(1 + answer_lost):
-            found = self._acknowledge(running, go_on=go_on, dies_at=dies_at)
+        worker, running = self.ready()[run % len(self.ready())]
+        runs = [one for other, one in self.ready() if other is worker] if together else [running]
+        for is_last in (False, True) if answer_lost else (True,):
+            found = self._acknowledge(runs, go_on=go_on, dies_at=dies_at)
             if found is None:
                 return self._die(worker)
-            if again == answer_lost:
+            if is_last:
                 worker.runs += found
-        worker.runs.remove(running)
-        self.ghosts.append(running)
+        for run_done in runs:
+            self._let_go(worker, run_done)
+        return None
+
+    def _let_go(self, worker: Worker, run: Run) -> None:
+        worker.runs.remove(run)
+        self.ghosts.append(run)
 
     def ready(self) -> list[tuple[Worker, Run]]:
         return [(worker, run) for worker, run in self.runs() if run.done or self._is_found_done(run)]
@@ -361,39 +370,43 @@ class World:
     def _is_found_done(self, run: Run) -> bool:
         return isinstance(run.item, Judged) and run.item.judgement.verdict != Verdict.FAIL
 
-    def _acknowledge(self, running: Run, *, go_on: bool, dies_at: int = 0) -> list[Run] | None:
+    def _acknowledge(self, runs: list[Run], *, go_on: bool, dies_at: int = 0) -> list[Run] | None:
         """What is to be done next. None: its process died before."""
-        before, item = self.rows, running.item
-        stopped = running.done == "stopped" or (isinstance(item, Judged) and item.judgement.verdict == Verdict.STOPPED)
-        outcome = Attempt.Outcome.STOPPED if stopped else Attempt.Outcome.DELIVERED
-        ack = Acknowledgement(running.hold, item.message, outcome, go_on)
-        found = self._do(lambda: transitions.acknowledge([ack], now=self.now), dies_at=dies_at)
+        before = self.rows
+        acks = [Acknowledgement(run.hold, run.item.message, self._outcome_of(run), go_on) for run in runs]
+        found = self._do(lambda: transitions.acknowledge(acks, now=self.now), dies_at=dies_at)
         if found is None:
             self._is_sound()
             return None
-        if not self._holds(running):
-            assert found == []
-            self._unchanged(before)
-            return []
-        assert self._row(running).status == "delivered"
+        mine = [run for run in runs if self._holds(run)]
+        assert mine or self.rows == before, "who has lost the lane has changed something"
+        assert all(self._row(run).status == "delivered" for run in mine)
         assert go_on or not found
-        runs = [Run(one) for one in found]
-        if go_on and before.lanes[running.hold.key].paused_at is None:
-            self._hand_over({running.hold.key}, runs)
-            if not before.messages[item.message.pk].is_waiting:  # it had been said before, and the next had begun
-                self._count_loss(before, running.hold.key)
-        else:
-            self.holders.pop(running.hold.key)
+        following = [Run(one) for one in found]
+        self._go_on(before, mine, following, go_on=go_on)
         self._is_sound()
-        return runs
+        return following
+
+    def _outcome_of(self, run: Run) -> Attempt.Outcome:
+        found_stopped = isinstance(run.item, Judged) and run.item.judgement.verdict == Verdict.STOPPED
+        return Attempt.Outcome.STOPPED if run.done == "stopped" or found_stopped else Attempt.Outcome.DELIVERED
+
+    def _go_on(self, before: Rows, settled: list[Run], following: list[Run], *, go_on: bool) -> None:
+        """Lanes that are gone on with are held still, the others have been left."""
+        going = {run.hold.key for run in settled if go_on and before.lanes[run.hold.key].paused_at is None}
+        self._hand_over(going, following)
+        for run in settled:
+            if run.hold.key not in going:
+                del self.holders[run.hold.key]
+            elif not before.messages[run.item.message.pk].is_waiting:  # it had been said before, and the next had begun
+                self._count_loss(before, run.hold.key)
 
     def release(self, run: int, how: str, *, wait: int = 0, dies_at: int = 0) -> None:
         """A turn that came to nothing, or whose outcome the dispatcher did not see."""
         worker, running = self.runs(Work)[run % len(self.runs(Work))]
         if self._release(running, how, wait=wait, dies_at=dies_at):
             return self._die(worker)
-        worker.runs.remove(running)
-        self.ghosts.append(running)
+        self._let_go(worker, running)
 
     def _release(self, running: Run, how: str, *, wait: int, dies_at: int = 0) -> bool:
         """True: its process died before."""
@@ -434,8 +447,7 @@ class World:
         worker, running = judged[run % len(judged)]
         if self._fail(running, dies_at=dies_at):
             return self._die(worker)
-        worker.runs.remove(running)
-        self.ghosts.append(running)
+        self._let_go(worker, running)
 
     def judged(self) -> list[tuple[Worker, Run]]:
         return [(worker, run) for worker, run in self.runs(Judged) if not self._is_found_done(run)]
@@ -471,25 +483,25 @@ class World:
             return self._die(worker)
         else:
             if isinstance(run.item, Work):
-                self._commit(run)
-            worker.runs += self._acknowledge(run, go_on=how == "deliver_on") or []
+                self._commit([run])
+            worker.runs += self._acknowledge([run], go_on=how == "deliver_on") or []
         worker.runs.remove(run)
         return None
 
     def haunt(self, ghost: int, how: str) -> None:
         """A hung thread comes to itself long after its dispatcher has let go: it may change nothing."""
-        ghosts = [ghost for ghost in self.ghosts if not self._holds(ghost)]
-        if not ghosts:
+        lost = [run for run in self.ghosts if not self._holds(run)]
+        if not lost:
             return
-        run = ghosts[ghost % len(ghosts)]
+        run = lost[ghost % len(lost)]
         if isinstance(run.item, Judged):
             self._fail(run)
         elif how == "commit":
-            self._commit(run)
+            self._commit([run])
         elif how == "send":
             self._send_from(run, ghost, content=7)
         elif how == "acknowledge":
-            self._acknowledge(run, go_on=True)
+            self._acknowledge([run], go_on=True)
         else:
             self._release(run, "raised", wait=0)
 
