@@ -25,7 +25,7 @@ from sessions_app import lanes, turns
 from sessions_app.clock import database_now
 from sessions_app.models import Session, TranscriptEntry, Turn
 from sessions_app.runtimes.base import HistoryEntry, RunningTurn, TurnInput, TurnResult, Unavailable, runtime_named
-from sessions_app.text import cut, storable
+from sessions_app.text import cut, storable, storable_json
 from sessions_app.turns import Commit
 from suzent_site.transactions import until_answered
 
@@ -51,7 +51,7 @@ class Ended:
 def run(work: Work, stop: threading.Event) -> Ended:
     """Let the agent think. Whatever it raises becomes a setback, unless it had been asked to stop."""
     try:
-        return Ended(commit=_commit_of(work, runtime_named(_session(work).runtime).run(_running_turn(work, stop))))
+        return Ended(commit=_commit_of(work, _think(work, stop)))
     except Unavailable as unavailable:
         return _ended_badly(work, stop, deferred(work, unavailable))
     except (OperationalError, InterfaceError) as error:  # the database went away under a tool: not the message's fault
@@ -60,6 +60,13 @@ def run(work: Work, stop: threading.Event) -> Ended:
     except Exception as error:  # noqa: BLE001  # the border around one delivery: it becomes a release or a fail
         log.warning("turn_raised", message_id=work.message.message_id, agent_id=work.message.target, error=type(error).__name__)
         return _ended_badly(work, stop, raised(work, f"{type(error).__name__}: {error}"))
+
+
+def _think(work: Work, stop: threading.Event) -> TurnResult:
+    result = runtime_named(_session(work).runtime).run(_running_turn(work, stop))
+    if not isinstance(result, TurnResult):
+        raise TypeError(f"the runtime answered with {type(result).__name__} instead of a TurnResult")
+    return result
 
 
 def commit(done: Sequence[tuple[Work, Commit]]) -> list[tuple[Work, Ended]]:
@@ -143,12 +150,16 @@ def _commit_of(work: Work, result: TurnResult | None, *, error: str = "") -> Com
     asked = [
         turns.Entry(TranscriptEntry.Role.USER, message.content, [provenance.header(message)], message.message_id) for message in messages
     ]
-    answered = [] if result is None else [turns.Entry(TranscriptEntry.Role.ASSISTANT, storable(result.text), list(result.parts))]
+    answered = [] if result is None else [_answer(result)]
     return Commit(
         work.turn, work.hold, entries=[*asked, *answered],
         marks=[turns.Mark(message.message_id, digest_of(message)) for message in messages],
-        usage=dict(result.usage) if result else {}, error=error,
+        usage=storable_json(result.usage) if result else {}, error=error,
     )  # fmt: skip
+
+
+def _answer(result: TurnResult) -> turns.Entry:
+    return turns.Entry(TranscriptEntry.Role.ASSISTANT, storable(result.text), storable_json(result.parts))
 
 
 def digest_of(message: Message) -> str:

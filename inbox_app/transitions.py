@@ -204,13 +204,16 @@ def _judge(hold: Hold, head: Message, *, marked: Collection[tuple[str, str]], no
 
 
 def _evidence(head: Message, *, marked: Collection[tuple[str, str]]) -> Evidence:
-    session = head.session
     is_marked = (str(head.session_id), head.message_id) in marked
     return Evidence(
         marked=is_marked,
         stop_requested=head.status == Message.Status.PROCESSING and _was_asked_to_stop(head),
-        archived=session is None or session.archived_at is not None or session.project.archived_at is not None,
+        archived=_is_gone(head.session),
     )
+
+
+def _is_gone(session: Session | None) -> bool:
+    return session is None or session.archived_at is not None or session.project.archived_at is not None
 
 
 def _was_asked_to_stop(head: Message) -> bool:
@@ -390,9 +393,9 @@ def _settle_or_put_back(work: Work, message: Message, setback: Setback, *, now: 
 
 
 def _outcome_after_all(work: Work, message: Message) -> Attempt.Outcome | None:
-    if turns.marked({(str(message.session_id), message.message_id)}):
-        return Attempt.Outcome.DELIVERED
-    return Attempt.Outcome.STOPPED if turns.was_asked_to_stop(work.turn.pk) else None
+    if turns.was_asked_to_stop(work.turn.pk):
+        return Attempt.Outcome.STOPPED
+    return Attempt.Outcome.DELIVERED if turns.marked({(str(message.session_id), message.message_id)}) else None
 
 
 def _used_up(message: Message, setback: Setback) -> Message.Reason | None:
@@ -505,7 +508,7 @@ def redeliver(message: Message, *, who: str, now: datetime, reason: str = "") ->
     key = f"agent:{message.target}"
     with durable():
         lanes.lock({key})
-        current = Message.objects.select_related("session").get(pk=message.pk)
+        current = Message.objects.select_related("session__project").get(pk=message.pk)
         _refuse_redelivery(current)
         lifetime = current.valid_until - current.accepted_at if current.valid_until else None
         Message.objects.failed().filter(pk=current.pk).update(
@@ -524,7 +527,7 @@ def _refuse_redelivery(current: Message) -> None:
         raise NotFailed(f"The message is {current.status}; only a failed one can be retried.", status=current.status)
     if current.kind == Message.Kind.SUBAGENT_TASK:
         raise TaskEnded
-    if current.session is None or current.session.archived_at is not None:
+    if _is_gone(current.session):
         raise TargetGone
 
 

@@ -701,6 +701,15 @@ def test_failing_twice_tells_once():
     assert len(notices()) == 1
 
 
+def test_what_was_withdrawn_between_judgement_and_failure_stays_withdrawn_and_is_told_once():
+    message = MessageFactory(valid_for=minute)
+    [judged] = claim(now=database_now() + minute)
+    withdraw(message, by_sender=False)
+    settle([judged])
+    assert (row(message).reason, len(notices())) == ("withdrawn", 1)
+    assert lane_of(message).lease_owner is None
+
+
 def test_a_fail_that_finds_the_marker_delivers():
     work = committed(claimed(MessageFactory()))
     assert fail(work)
