@@ -21,7 +21,7 @@ from tests.acceptance.gate import Gate
 IN_ORDER_OF_BIRTH = [*["worker"] * WORKERS, "monitor", "pusher"]
 KILLED = {"shift": 8, "worker": 2, "nursery": 1, "monitor": 1, "pusher": 1, "sentinel": 1, "main": 1, "supervisor": 1, "web": 3}
 STOPPED = {"shift": 3, "worker": 1, "monitor": 1, "pusher": 1, "sentinel": 1, "main": 1, "supervisor": 1, "web": 1}
-PAUSE = 2.5  # seconds between shots, in the mean
+LEAST_PAUSE = 2.0  # seconds between shots, in the mean
 RECOVERS_WITHIN = 90  # seconds after which an outage of a server counts as never recovered from
 
 
@@ -61,8 +61,8 @@ class Tree:
             sentinel = next(iter(children(main)), 0)
         self._tell_crew_apart(sentinel)
         found = {site.web: "web", site.supervisor: "supervisor", main: "main", sentinel: "sentinel", **self._crew}
-        for pid in [pid for pid in self._crew for pid in descendants(pid)]:
-            found[pid] = "nursery"
+        for worker in self._crew:
+            found |= dict.fromkeys(descendants(worker), "nursery")
         for pid, _ in self.shifts():
             if found.get(pid) == "worker":
                 found[pid] = "shift"
@@ -85,8 +85,11 @@ class Tree:
 
 
 class Killer:
-    def __init__(self, site: Site, *, seed: int, lease: float, arms: Arms) -> None:
+    """``start_seconds``: how long the installation took to start, which says how often it can be shot at on this machine."""
+
+    def __init__(self, site: Site, *, seed: int, lease: float, start_seconds: float, arms: Arms) -> None:
         self.site, self.lease, self.arms = site, lease, arms
+        self._pause = max(LEAST_PAUSE, start_seconds / 2)
         self.log: list[Shot] = []
         self.recoveries: list[float] = []  # seconds from the return of the database until mail was delivered again
         self.tree = Tree(site)
@@ -105,7 +108,7 @@ class Killer:
         self.restart_what_ended()
         if time.monotonic() >= self._next_at:
             self._shoot()
-            self._next_at = time.monotonic() + min(max(self._rng.expovariate(1 / PAUSE), 0.2), 3 * PAUSE)
+            self._next_at = time.monotonic() + min(max(self._rng.expovariate(1 / self._pause), 0.2), 3 * self._pause)
 
     def hold_fire(self) -> None:
         """Undo everything now."""

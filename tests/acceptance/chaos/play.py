@@ -50,6 +50,7 @@ def environment(orders: Orders, folder: Path) -> dict[str, str]:
 
 def play(site: Site, orders: Orders, arms: Arms) -> Report:
     """The site has its tables and is not up yet."""
+    before = time.monotonic()
     site.up()
     began = time.monotonic()
     parcels = plan(random.Random(orders.seed), orders.messages, doomed=orders.doomed)
@@ -57,7 +58,7 @@ def play(site: Site, orders: Orders, arms: Arms) -> Report:
     traffic.open_sessions()
     site.token = traffic.tokens[""]
     site.post("/api/sessions", {"agent_id": "probed"}, token=site.token)
-    killer = Killer(site, seed=orders.seed, lease=orders.lease, arms=arms)
+    killer = Killer(site, seed=orders.seed, lease=orders.lease, start_seconds=began - before, arms=arms)
     traffic.start()
     _under_fire(traffic, killer)
     ceased = time.monotonic()
