@@ -14,7 +14,7 @@ from itertools import takewhile
 
 from django.conf import settings
 from django.db import IntegrityError
-from django.db.models import Exists, F, Max, OuterRef, Q
+from django.db.models import Exists, F, Max, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
 
 from inbox_app import limits, notices
@@ -24,6 +24,7 @@ from inbox_app.deliveries import Accepted, Acknowledgement, Draft, Judged, Next,
 from inbox_app.errors import MailboxFull, MessageIdConflict, NotFailed, NotPending, TargetGone, TaskEnded
 from inbox_app.judgement import SOLITARY_LOSSES, Evidence, Verdict, judge
 from inbox_app.models import Attempt, Intervention, Message
+from inbox_app.querysets import MessageQuerySet
 from sessions_app import lanes, turns
 from sessions_app.actions import batch_size
 from sessions_app.lanes import Hold
@@ -371,12 +372,12 @@ def _lanes_of(message: Message, own: str) -> set[str]:
 
 
 def _settle_failed(message: Message, *, reason: Message.Reason, error: str, now: datetime, by_sender: bool = False) -> bool:
-    changed = Message.objects.unsettled().filter(pk=message.pk).update(
-        status=Message.Status.FAILED, reason=reason, settled_at=now, lane=None, last_error=storable(error)
-    )  # fmt: skip
-    if not changed:
+    same_try = Message.objects.unsettled().filter(pk=message.pk, redeliveries=message.redeliveries)
+    if not same_try.update(status=Message.Status.FAILED, reason=reason, settled_at=now, lane=None, last_error=storable(error)):
         return False
     _close_attempts([message.pk], outcome=Attempt.Outcome.FAILED, error=error, now=now)
+    if message.sender is not None:
+        message.sender.refresh_from_db(fields=["archived_at"])  # it may be days since the turn began; its lane is locked
     if notices.wants_notice(message, withdrawn_by_sender=by_sender):
         _send_notice(message, reason=reason, error=error, now=now)
     return True
@@ -469,12 +470,24 @@ def _expire(message: Message, *, now: datetime) -> bool:
 
 
 def _repair_lanes(*, now: datetime) -> int:
-    """Make due what waits where nobody would look: a lane without a due time, or one dated by a clock that ran ahead."""
+    """Make due what waits where nobody would look in time: a lane without a due time, or one dated by a clock that ran ahead.
+
+    Such a lane is due later than its head may run, or the head itself was dated so.
+    """
     waiting = Message.objects.filter(lane=OuterRef("key"))
-    ahead = waiting.filter(Q(accepted_at__gt=now) | Exists(Attempt.objects.filter(message=OuterRef("pk"), finished_at__gt=now)))
+    ahead = _dated_ahead(now=now)
+    head_may_run_at = Subquery(waiting.order_by("-status", "id").values("available_at")[:1])  # "processing" before "pending"
+    is_late = Q(due_at__gt=head_may_run_at) | Exists(ahead.filter(lane=OuterRef("key")))
     with durable():
-        stranded = Lane.objects.filter(Q(due_at=None) & Exists(waiting) | Q(due_at__gt=now, lease_owner=None) & Exists(ahead))
+        stranded = Lane.objects.filter(Q(due_at=None) & Exists(waiting) | Q(due_at__gt=now, lease_owner=None) & is_late)
         keys = list(stranded.locked().values_list("key", flat=True))
-        Message.objects.unsettled().filter(lane__in=keys, available_at__gt=now).update(available_at=now)
+        ahead.filter(lane__in=keys).update(available_at=now)
         lanes.look_now(keys, now=now)
     return len(keys)
+
+
+def _dated_ahead(*, now: datetime) -> MessageQuerySet:
+    """Waiting for a time that was reckoned by a clock that ran ahead: when they were accepted, tried or redelivered."""
+    tried = Attempt.objects.filter(message=OuterRef("pk"), finished_at__gt=now)
+    redelivered = Intervention.objects.filter(message=OuterRef("pk"), at__gt=now)
+    return Message.objects.unsettled().filter(Q(accepted_at__gt=now) | Exists(tried) | Exists(redelivered), available_at__gt=now)
