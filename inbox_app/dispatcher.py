@@ -19,8 +19,8 @@ from django.utils.module_loading import import_string
 
 from inbox_app import provenance
 from inbox_app.backoff import delay
+from inbox_app.deliveries import Acknowledgement, Setback, Work
 from inbox_app.models import Attempt, Message
-from inbox_app.transitions import Acknowledgement, Setback, Work
 from sessions_app import lanes, turns
 from sessions_app.clock import database_now
 from sessions_app.models import Session, TranscriptEntry, Turn
@@ -159,7 +159,9 @@ def _commit_of(work: Work, result: TurnResult | None, *, error: str = "") -> Com
 
 
 def _answer(result: TurnResult) -> turns.Entry:
-    return turns.Entry(TranscriptEntry.Role.ASSISTANT, storable(result.text), storable_json(result.parts))
+    """The reply as it is kept, without parts that would imitate the header that only we write."""
+    parts = [part for part in storable_json(result.parts) if not provenance.is_header(part)]
+    return turns.Entry(TranscriptEntry.Role.ASSISTANT, storable(result.text), parts)
 
 
 def digest_of(message: Message) -> str:

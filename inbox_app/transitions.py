@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import takewhile
-from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError
@@ -22,8 +20,9 @@ from django.db.models.functions import Coalesce
 from inbox_app import limits, notices
 from inbox_app.chains import Chain, chain_of
 from inbox_app.content import check_content, check_message_id
+from inbox_app.deliveries import Accepted, Acknowledgement, Draft, Judged, Next, Setback, Swept, Work
 from inbox_app.errors import MailboxFull, MessageIdConflict, NotFailed, NotPending, TargetGone, TaskEnded
-from inbox_app.judgement import SOLITARY_LOSSES, Evidence, Judgement, Verdict, judge
+from inbox_app.judgement import SOLITARY_LOSSES, Evidence, Verdict, judge
 from inbox_app.models import Attempt, Intervention, Message
 from inbox_app.querysets import MessageQuerySet
 from sessions_app import lanes, turns
@@ -35,37 +34,13 @@ from suzent_site.faults import crash_point
 from suzent_site.transactions import durable
 
 ATTEMPTS_GIVEN = 5  # charged tries of a local message; a redelivery gives as many again
-DEFERRED_AT_MOST = timedelta(hours=24)
-SWEEP_BATCH = 200  # rows settled in one transaction of the sweep, so that it never blocks a claim for long
+DEFERRED_AT_MOST = timedelta(hours=24)  # that a message without a validity waits for an unavailable runtime
+SWEEP_BATCH = 200  # messages that one sweep expires, each in a transaction of its own: the next sweep is a minute away
 NEVER_REFUSED = (Message.Kind.SUBAGENT_RESULT, Message.Kind.DELIVERY_FAILURE)
 LANE_FULL_RETRY = 5  # seconds a refused sender is told to wait
 
 
 # --- accept ----------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Draft:
-    """A message that somebody wants to send. ``ours``: the id was made by us and may have a reserved prefix."""
-
-    project_id: str
-    target: Session
-    content: str
-    kind: Message.Kind
-    message_id: str = ""
-    sender_id: str | None = None
-    sender_label: str = ""
-    payload: dict[str, Any] = field(default_factory=dict)
-    in_reply_to: str = ""
-    valid_for: timedelta | None = None
-    hold: Hold | None = None
-    ours: bool = False
-
-
-@dataclass(frozen=True)
-class Accepted:
-    message: Message
-    created: bool
-
-
 def accept(draft: Draft, *, now: datetime) -> Accepted:
     """Commit the message to the target's inbox; when this returns it will be delivered or visibly fail.
 
@@ -139,42 +114,6 @@ def _insert(draft: Draft, *, chain: Chain, now: datetime) -> Message:
 
 
 # --- claim -----------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Work:
-    """A message whose turn is to run now, under this hold.
-
-    ``followers``: those behind it that the same turn takes along, where the session asks for it (``config.batch``).
-    """
-
-    hold: Hold
-    message: Message
-    attempt: Attempt
-    turn: Turn
-    followers: tuple[tuple[Message, Attempt], ...] = ()
-
-    @property
-    def inputs(self) -> tuple[tuple[Message, Attempt], ...]:
-        """Every message of the turn with its attempt, in order."""
-        return ((self.message, self.attempt), *self.followers)
-
-    @property
-    def alone(self) -> bool:
-        """A suspect: some process died or hung with it before, so it runs in a process of its own."""
-        return self.message.losses > 0
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A message that is not to run: a claim never settles, so this is settled in a transaction of its own."""
-
-    hold: Hold
-    message: Message
-    judgement: Judgement
-
-
-Next = Work | Judged
-
-
 def claim(owner: str, *, now: datetime, limit: int) -> list[Next]:
     """Take up to ``limit`` due lanes and judge their heads. Lanes that turn out to have nothing are let go at once."""
     with durable():
@@ -236,33 +175,39 @@ def _start(judged: Sequence[Judged], *, now: datetime) -> list[Work]:
     if not judged:
         return []
     taken = [(item.message, *_followers(item.message, now=now)) for item in judged]
-    begun = turns.start(
-        [
-            turns.Beginning(item.hold, str(item.message.session_id), [message.message_id for message in messages])
-            for item, messages in zip(judged, taken, strict=True)
-        ],
-        now=now,
-    )
-    everything = [message for messages in taken for message in messages]
-    Message.objects.unsettled().filter(pk__in=[message.pk for message in everything]).update(
+    begun = list(zip(judged, taken, _begin_turns(judged, taken, now=now), strict=True))
+    Message.objects.unsettled().filter(pk__in=[message.pk for messages in taken for message in messages]).update(
         status=Message.Status.PROCESSING, started_at=Coalesce("started_at", now)
-    )  # fmt: skip
-    numbers = _next_numbers([message for message in everything if message.started_at is not None])
+    )
+    attempts = _open_attempts(begun, now=now)
+    return [
+        Work(
+            item.hold, item.message, attempts[item.message.pk], turn,
+            followers=tuple((message, attempts[message.pk]) for message in messages[1:]),
+        )
+        for item, messages, turn in begun
+    ]  # fmt: skip
+
+
+def _begin_turns(judged: Sequence[Judged], taken: Sequence[tuple[Message, ...]], *, now: datetime) -> list[Turn]:
+    beginnings = [
+        turns.Beginning(item.hold, str(item.message.session_id), [message.message_id for message in messages])
+        for item, messages in zip(judged, taken, strict=True)
+    ]
+    return turns.start(beginnings, now=now)
+
+
+def _open_attempts(begun: Sequence[tuple[Judged, tuple[Message, ...], Turn]], *, now: datetime) -> dict[int, Attempt]:
+    """The new attempt of each message, by the message's key."""
+    numbers = _next_numbers([message for _, messages, _ in begun for message in messages if message.started_at is not None])
     attempts = Attempt.objects.bulk_create([
         Attempt(
             message=message, number=numbers.get(message.pk, 1), owner=item.hold.owner, epoch=item.hold.epoch, turn=turn, started_at=now
         )
-        for item, messages, turn in zip(judged, taken, begun, strict=True)
+        for item, messages, turn in begun
         for message in messages
     ])  # fmt: skip
-    attempt_of = {attempt.message_id: attempt for attempt in attempts}
-    return [
-        Work(
-            item.hold, item.message, attempt_of[item.message.pk], turn,
-            followers=tuple((message, attempt_of[message.pk]) for message in messages[1:]),
-        )
-        for item, messages, turn in zip(judged, taken, begun, strict=True)
-    ]  # fmt: skip
+    return {attempt.message_id: attempt for attempt in attempts}
 
 
 def _followers(head: Message, *, now: datetime) -> list[Message]:
@@ -287,21 +232,6 @@ def _next_numbers(messages: Sequence[Message]) -> dict[int, int]:
 
 
 # --- acknowledge -----------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Acknowledgement:
-    """A message whose turn is committed, and those that its turn took along. ``go_on``: its holder would run the next."""
-
-    hold: Hold
-    message: Message
-    outcome: Attempt.Outcome = Attempt.Outcome.DELIVERED
-    go_on: bool = False
-    followers: tuple[Message, ...] = ()
-
-    @property
-    def message_pks(self) -> list[int]:
-        return [message.pk for message in (self.message, *self.followers)]
-
-
 def acknowledge(done: Sequence[Acknowledgement], *, now: datetime) -> list[Next]:
     """Settle as delivered, many lanes in one transaction, and judge the next heads of those that go on.
 
@@ -349,19 +279,6 @@ def _let_go(holds: Sequence[Hold], heads: dict[str, Message], *, now: datetime) 
 
 
 # --- release and fail ------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Setback:
-    """Why a turn did not end in a commit, and what that costs."""
-
-    error: str
-    retry_at: datetime
-    outcome: Attempt.Outcome = Attempt.Outcome.RETRIED
-    charged: bool = False
-    deferred: bool = False
-    timed_out: bool = False
-    died_alone: bool = False
-
-
 def release(work: Work, setback: Setback, *, now: datetime) -> bool:
     """Put the message back to be tried again at ``retry_at``, or fail it where that was its last try; leave the lane.
 
@@ -533,12 +450,6 @@ def _refuse_redelivery(current: Message) -> None:
 
 
 # --- sweep -----------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Swept:
-    expired: int
-    repaired: int
-
-
 def sweep(*, now: datetime) -> Swept:
     """Fail what expired while it waited anywhere in a lane, and repair what should not happen."""
     repaired = _repair_lanes(now=now)  # first, while ``now`` is now: later rows are not dated by a clock that ran ahead

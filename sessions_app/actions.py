@@ -17,6 +17,7 @@ from django.db import IntegrityError
 
 from sessions_app import lanes, turns
 from sessions_app.models import AGENT_ID, ApiToken, Project, Session
+from sessions_app.text import refuse_unstorable
 from suzent_site.errors import Conflict, Invalid, SuzentError
 from suzent_site.transactions import durable
 
@@ -43,7 +44,7 @@ def create_project(slug: str, *, name: str = "", runtimes: Sequence[str] | None 
     """Make a project. Raises Invalid, IdTaken."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", slug):
         raise Invalid("slug", "must be 1 to 64 letters, digits, - or _, and begin with a letter or digit")
-    project = Project(slug=slug, name=_one_line("name", name), roots=list(roots))
+    project = Project(slug=slug, name=_sound_title("name", name), roots=list(roots))
     if runtimes is not None:
         project.runtimes = _known_runtimes(runtimes)
     with durable():
@@ -86,7 +87,7 @@ def _drafted(project: Project, *, now: datetime, **about: Unpack[NewSession]) ->
     return Session(
         agent_id=_free_to_choose(agent_id) if agent_id else f"ses_{secrets.token_hex(10)}",
         project=project,
-        title=_one_line("title", about.get("title", "")),
+        title=_sound_title("title", about.get("title", "")),
         runtime=_allowed_runtime(project, about.get("runtime") or project.runtimes[0]),
         config=_sound_config(about.get("config") or {}),
         kind=about.get("kind", Session.Kind.INTERACTIVE),
@@ -119,7 +120,7 @@ def change_session(
     """Change what may change of a session; None leaves a field as it is. Raises Invalid, SessionGone."""
     changes: dict[str, Any] = {"updated_at": now}
     if title is not None:
-        changes["title"] = _one_line("title", title)
+        changes["title"] = _sound_title("title", title)
     if runtime is not None:
         changes["runtime"] = _allowed_runtime(session.project, runtime)
     if config is not None:
@@ -218,11 +219,10 @@ def _free_to_choose(agent_id: str) -> str:
     return agent_id
 
 
-def _one_line(field: str, text: str) -> str:
+def _sound_title(field: str, text: str) -> str:
     if len(text) > TITLE_LIMIT:
         raise Invalid(field, f"must be at most {TITLE_LIMIT} characters; it has {len(text)}")
-    if "\x00" in text:
-        raise Invalid(field, "must not contain NUL")
+    refuse_unstorable(text, field=field)
     return text
 
 
@@ -242,11 +242,13 @@ def _known_runtimes(runtimes: Sequence[str]) -> list[str]:
 def _sound_config(config: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise Invalid("config", "must be a JSON object")
-    written = json.dumps(config)
+    try:
+        written = json.dumps(config, allow_nan=False)
+    except ValueError as error:
+        raise Invalid("config", "must be JSON, which has no NaN and no Infinity") from error
     if len(written) > CONFIG_LIMIT:
         raise Invalid("config", f"must be at most {CONFIG_LIMIT} bytes as JSON; it has {len(written)}")
-    if "\\u0000" in written:
-        raise Invalid("config", "must not contain NUL")
+    refuse_unstorable(config, field="config")
     _refuse_unsound_batch(config)
     return config
 

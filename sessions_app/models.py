@@ -118,7 +118,7 @@ class Turn(models.Model):
             models.UniqueConstraint(fields=["session"], condition=Q(finished_at=None), name="turn_one_running_per_session"),
         ]
         indexes = [
-            # Reader: Session admin and retention, newest turn of a session first.
+            # Reader: admin/sessions.py, conversation_of: the newest turns of a session.
             models.Index(fields=["session", "-id"], name="turn_newest"),
         ]
 
@@ -176,7 +176,7 @@ class DeliveryMarker(models.Model):
 
     class Meta:
         constraints = [
-            # Reader: turns.marker_of, once for every claim.
+            # Reader: turns.marked, once for every claim.
             models.UniqueConstraint(fields=["session", "source", "key"], name="delivery_marker_once"),
             models.CheckConstraint(condition=Q(source__in=["message", "event"]), name="delivery_marker_source_known"),
         ]

@@ -22,8 +22,8 @@ from django.utils import timezone
 from inbox_app import transitions, wake
 from inbox_app.bench import rows
 from inbox_app.bench.figures import Figure, figure, percentile
+from inbox_app.deliveries import Draft
 from inbox_app.models import Message, Wake
-from inbox_app.transitions import Draft
 from sessions_app import actions
 from sessions_app.clock import database_now
 from sessions_app.models import Holder, Session
@@ -46,7 +46,7 @@ class LiveBench:
         with started("web") as web:
             sends = self._http_sends()
             with started("cluster") as cluster:
-                wait_for(_worker_answered, "a worker")
+                wait_for(worker_answered, "a worker")
                 drain()
                 pids = (web.pid, cluster.pid)
                 return [*sends, *self._echo(pids), *self._latencies(), *self._efficiencies(), *self._idle(pids)]
@@ -54,7 +54,7 @@ class LiveBench:
     # --- HTTP ----------------------------------------------------------------------------------------------------
     def _http_sends(self) -> list[Figure]:
         self._say("sends over HTTP")
-        wait_for(_web_answers, "the web server")
+        wait_for(web_answers, "the web server")
         targets = rows.open_targets(self._project, "http", 20, now=timezone.now())
         token = actions.mint_token(self._project, now=timezone.now()).secret
         rates = []
@@ -211,7 +211,7 @@ def _effects() -> dict[str, dict[str, Any]]:
     return {effect["message_id"]: effect for effect in map(json.loads, lines)}
 
 
-def _worker_answered() -> bool:
+def worker_answered() -> bool:
     return Wake.objects.filter(answered_at__isnull=False).exists()
 
 
@@ -219,7 +219,7 @@ def _nobody_on_duty() -> bool:
     return not Holder.objects.exists()
 
 
-def _web_answers() -> bool:
+def web_answers() -> bool:
     try:
         link = http.client.HTTPConnection(settings.SUZENT_HOST, settings.SUZENT_PORT, timeout=5)
         link.request("GET", "/healthz")

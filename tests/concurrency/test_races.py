@@ -11,9 +11,10 @@ import pytest
 from django.db import connection
 
 from inbox_app import transitions
+from inbox_app.deliveries import Acknowledgement, Draft, Judged, Setback, Work
 from inbox_app.errors import MessageIdConflict, NotFailed, NotPending, TargetGone
+from inbox_app.judgement import Judgement, Verdict
 from inbox_app.models import Attempt, Message
-from inbox_app.transitions import Acknowledgement, Draft, Setback, Work
 from sessions_app import actions, lanes, turns
 from sessions_app.clock import database_now
 from sessions_app.models import Lane, Turn
@@ -276,7 +277,7 @@ def test_redelivering_and_acknowledging_at_once_do_not_run_it_twice(together, _r
 def test_redelivering_while_it_fails_tells_the_sender_once_and_runs_it_once(together, _round):
     message = MessageFactory()
     work = claimed(message)
-    judged = transitions.Judged(work.hold, work.message, transitions.Judgement(transitions.Verdict.FAIL, Message.Reason.REJECTED))
+    judged = Judged(work.hold, work.message, Judgement(Verdict.FAIL, Message.Reason.REJECTED))
     _, answer = together(lambda: transitions.fail(judged, now=database_now()), lambda: redeliver(message))
     redelivered = not isinstance(answer, NotFailed)
     assert row(message).status == ("pending" if redelivered else "failed")

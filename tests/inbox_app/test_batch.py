@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from inbox_app import dispatcher, transitions
+from inbox_app.deliveries import Acknowledgement, Setback
 from inbox_app.models import Attempt, Message
-from inbox_app.transitions import Setback
 from sessions_app import actions, lanes, turns
 from sessions_app.clock import database_now
 from sessions_app.models import DeliveryMarker, Turn
@@ -123,7 +123,7 @@ def test_a_committed_batch_that_was_not_acknowledged_is_acknowledged_without_a_s
     lanes.end_leases(work.hold.owner, now=database_now())
     for _ in messages:
         (judged,) = transitions.claim("shift:next", now=database_now(), limit=1)
-        transitions.acknowledge([transitions.Acknowledgement(judged.hold, judged.message)], now=database_now())
+        transitions.acknowledge([Acknowledgement(judged.hold, judged.message)], now=database_now())
     assert statuses(messages) == ["delivered"] * 3
     assert Turn.objects.filter(session=session).count() == 1
 
@@ -136,7 +136,7 @@ def test_a_stopped_batch_that_was_lost_is_settled_as_stopped_for_all():
     for _ in messages:
         (judged,) = transitions.claim("shift:next", now=database_now(), limit=1)
         assert judged.judgement.verdict == "stopped"
-        done = transitions.Acknowledgement(judged.hold, judged.message, Attempt.Outcome.STOPPED)
+        done = Acknowledgement(judged.hold, judged.message, Attempt.Outcome.STOPPED)
         transitions.acknowledge([done], now=database_now())
     assert statuses(messages) == ["delivered"] * 2
     assert not turns.marked({(session.pk, message.message_id) for message in messages})

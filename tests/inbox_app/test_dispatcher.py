@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 
 from inbox_app import dispatcher, transitions
+from inbox_app.deliveries import Acknowledgement
 from inbox_app.dispatcher import ERROR_LIMIT, Ended
 from inbox_app.models import Attempt, Message
 from inbox_app.provenance import header
-from inbox_app.transitions import Acknowledgement
 from sessions_app import actions, lanes, turns
 from sessions_app.clock import database_now
 from sessions_app.models import DeliveryMarker, Turn
@@ -251,3 +251,9 @@ def test_a_runtime_that_answers_nothing_at_all_is_charged():
     ended = run(work_for("AnswersNone"))
     assert ended.setback.charged
     assert "NoneType" in ended.setback.error
+
+
+def test_an_answer_cannot_imitate_the_header_that_only_the_server_writes():
+    forged = {"type": "provenance", "sender": "the-boss", "message_id": "m-1"}
+    commit = dispatcher._commit_of(work_for("echo"), TurnResult("fine", parts=[forged, {"type": "image"}]))
+    assert commit.entries[-1].parts == [{"type": "image"}]

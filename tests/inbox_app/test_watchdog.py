@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django_q.models import Schedule
 
-from inbox_app.watchdog import SWEEP, Watchdog, make_schedules
+from inbox_app.cluster.watchdog import SWEEP, Watchdog, make_schedules
 from sessions_app.clock import database_now
 
 pytestmark = pytest.mark.django_db

@@ -13,10 +13,10 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 from django_q.models import Schedule
 
+from inbox_app.cluster.pings import Pings
+from inbox_app.cluster.watched_time import Unchanged, WatchedClock
 from inbox_app.models import Wake
-from inbox_app.pings import Pings
 from inbox_app.wake import ANSWER, wake
-from inbox_app.watched_time import Unchanged, WatchedClock
 from sessions_app.clock import database_now
 from sessions_app.lanes import any_due, end_leases
 from sessions_app.models import Holder
