@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import random
 import threading
@@ -19,7 +18,7 @@ from django.utils.module_loading import import_string
 
 from inbox_app import provenance
 from inbox_app.backoff import delay
-from inbox_app.models import Attempt, Message
+from inbox_app.models import Attempt
 from inbox_app.transitions import Acknowledgement, Setback, Work
 from sessions_app import lanes, turns
 from sessions_app.clock import database_now
@@ -135,15 +134,9 @@ def _commit_of(work: Work, result: TurnResult | None, *, error: str = "") -> Com
     asked = turns.Entry(TranscriptEntry.Role.USER, message.content, [provenance.header(message)], message.message_id)
     answered = [] if result is None else [turns.Entry(TranscriptEntry.Role.ASSISTANT, storable(result.text), list(result.parts))]
     return Commit(
-        work.turn, work.hold, entries=[asked, *answered], marks=[turns.Mark(message.message_id, digest_of(message))],
+        work.turn, work.hold, entries=[asked, *answered], marks=[turns.Mark(message.message_id, message.digest)],
         usage=dict(result.usage) if result else {}, error=error,
     )  # fmt: skip
-
-
-def digest_of(message: Message) -> str:
-    """What the marker remembers of a message, so that its id sent again with other content is still a conflict."""
-    parts = (message.sender_id or "", message.target, message.kind, message.content)
-    return hashlib.sha256("\x00".join(parts).encode()).hexdigest()
 
 
 def _running_turn(work: Work, stop: threading.Event) -> RunningTurn:

@@ -45,6 +45,10 @@ SUZENT_SHUTDOWN_GRACE = _number("SUZENT_SHUTDOWN_GRACE", 30, least=0)  # seconds
 SUZENT_MAX_HOPS = int(_number("SUZENT_MAX_HOPS", 16, least=1))
 SUZENT_LANE_LIMIT = int(_number("SUZENT_LANE_LIMIT", 1000, least=1))  # unsettled messages for one target
 SUZENT_WORKERS = int(_number("SUZENT_WORKERS", 3, least=2, most=64))  # django-q2 workers; one is always left free
+SUZENT_RETENTION_DAYS = _number("SUZENT_RETENTION_DAYS", 30, least=1, most=36_500)  # settled messages, attempts, turns
+SUZENT_DEDUPE_DAYS = _number("SUZENT_DEDUPE_DAYS", max(90, SUZENT_RETENTION_DAYS), least=1, most=36_500)  # their ids
+if SUZENT_DEDUPE_DAYS < SUZENT_RETENTION_DAYS:
+    raise ImproperlyConfigured("SUZENT_DEDUPE_DAYS must not be less than SUZENT_RETENTION_DAYS: an id outlives its message.")
 SUZENT_FAULTS = env.str("SUZENT_FAULTS", default="")  # crash points, see suzent_site/faults.py
 SUZENT_ALLOW_CRASH = env.bool("SUZENT_ALLOW_CRASH", default=False)  # the scripted runtime may kill its process
 SUZENT_EFFECTS_FILE = env.str("SUZENT_EFFECTS_FILE", default="")  # the scripted runtime logs each executed turn
