@@ -96,7 +96,10 @@ def _running(number: int, stale: int) -> Figure:
 def _shifts(*, now: datetime) -> Figure:
     live = living_shifts(now=now)
     number, free = live.count(), live.aggregate(free=Sum("free"))["free"] or 0
-    said = f"Room for {free} more turns." if number else "None needed: a message starts one."
+    if number:
+        said = f"Room for {free} more turns."
+    else:
+        said = "Mail is due: one should start at once." if Lane.objects.due(now).exists() else "None needed: a message starts one."
     return Figure("Live shifts", str(number), said, reverse("admin:sessions_app_holder_changelist"))
 
 

@@ -25,6 +25,13 @@ class MailboxFull(SuzentError):
     status = 429
 
 
+class RateLimited(SuzentError):
+    """This sender sends too fast; nothing was sent. Try again later."""
+
+    code = "rate_limited"
+    status = 429
+
+
 class HopLimit(SuzentError):
     """This message would make the chain of agents that wake each other too long; nothing was sent."""
 

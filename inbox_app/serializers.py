@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.core.validators import RegexValidator
 from rest_framework import serializers
 
+from inbox_app import stages
 from inbox_app.content import check_content, check_message_id
 from inbox_app.models import CONTENT_LIMIT, MESSAGE_ID, Attempt, Message
 from sessions_app.models import Session
@@ -197,3 +199,13 @@ class ReadMessage(WhichMessage):
 
 class WithReason(StrictSerializer):
     reason = Text(required=False, allow_blank=True, max_length=REASON_LENGTH, help_text="Why; kept beside the message.")
+
+
+def detail_of(message: Message, *, now: datetime) -> dict[str, Any]:
+    """The message as its sender may see it: each try, the next one, and what it waits for."""
+    return {
+        **MessageOut(message).data,
+        "attempts": AttemptOut(message.attempts_made.order_by("number"), many=True).data,
+        "next_attempt_at": stages.next_attempt_at(message),
+        "waiting_for": stages.waiting_for(message, now=now),
+    }

@@ -287,11 +287,13 @@ class Crew:
             self._jobs.put(None)
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
-            with self._lock:
-                self._idle += 1
-        connection.close()
+        try:
+            while (job := self._jobs.get()) is not None:
+                job()
+                with self._lock:
+                    self._idle += 1
+        finally:
+            connection.close()
 
 
 def _lease_end() -> float:

@@ -71,7 +71,8 @@ class Group:
         """Reap what has ended; when q2's main process has, nothing of the group is left behind."""
         ended = reap()
         if self.pid in ended:
-            log.warning("group_ended", pid=self.pid, exit_code=ended[self.pid])
+            note = log.warning if ended[self.pid] else log.info
+            note("group_ended", pid=self.pid, exit_code=ended[self.pid])
             self.kill()
 
     def finish(self) -> None:

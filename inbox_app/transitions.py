@@ -18,7 +18,7 @@ from django.db import IntegrityError
 from django.db.models import Exists, F, Max, OuterRef, Q
 from django.db.models.functions import Coalesce
 
-from inbox_app import notices
+from inbox_app import limits, notices
 from inbox_app.chains import Chain, chain_of
 from inbox_app.content import check_content, check_message_id
 from inbox_app.digest import digest_of
@@ -78,10 +78,11 @@ def accept(draft: Draft, *, now: datetime) -> Accepted:
     """Commit the message to the target's inbox; when this returns it will be delivered or visibly fail.
 
     The same id with the same sender, target, content, kind and payload answers with the first row.
-    Raises Invalid, MessageIdConflict, TargetGone, MailboxFull, HopLimit, and LeaseLost for a turn that lost its lane.
+    Raises Invalid, MessageIdConflict, TargetGone, RateLimited, MailboxFull, HopLimit, and LeaseLost for a turn that lost its lane.
     """
     check_content(draft.content)
     check_message_id(draft.message_id, ours=draft.ours)
+    limits.senders.take(draft.project_id, draft.sender_id or draft.sender_label)
     try:
         return _accept(draft, now=now)
     except IntegrityError:  # another connection used the id for another target in the same instant

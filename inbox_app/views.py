@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from inbox_app import serializers, stages, transitions, waiting
+from inbox_app import serializers, transitions, waiting
 from inbox_app.mailbox import message_named, page_of_messages
 from inbox_app.models import Message
 from inbox_app.tools import Tool, call, list_for_models
@@ -81,7 +81,7 @@ class MessageDetail(ApiView):
         """Where the message is and why. With ``wait`` the answer comes when it settles or the seconds are over."""
         asked = valid_query(serializers.ReadMessage, request)
         message = message_named(caller_of(request), message_id, project=asked.get("project"))
-        response = Response(_detail(message))
+        response = Response(serializers.detail_of(message, now=database_now()))
         if asked["wait"] and message.lane is not None:
             # The ASGI handler awaits this and asks again: no thread and no connection waits (see suzent_site/asgi.py).
             response.come_back = partial(waiting.until_settled, message.pk, seconds=asked["wait"])  # type: ignore[attr-defined]
@@ -102,7 +102,7 @@ class MessageWithdraw(ApiView):
         changed = transitions.withdraw(
             message, who=_who(caller), by_sender=by_sender, now=database_now(), reason=reason
         )
-        return Response(_detail(changed))
+        return Response(serializers.detail_of(changed, now=database_now()))
 
 
 class MessageRetry(ApiView):
@@ -116,7 +116,7 @@ class MessageRetry(ApiView):
         """Deliver a failed message again, under the same id, with fresh attempts and validity."""
         caller, message, reason = _to_change(request, message_id)
         changed = transitions.redeliver(message, who=_who(caller), now=database_now(), reason=reason)
-        return Response(_detail(changed), status=202)
+        return Response(serializers.detail_of(changed, now=database_now()), status=202)
 
 
 def _to_change(request: Request, message_id: str) -> tuple[Caller, Message, str]:
@@ -131,12 +131,3 @@ def _to_change(request: Request, message_id: str) -> tuple[Caller, Message, str]
 
 def _who(caller: Caller) -> str:
     return caller.session.agent_id if caller.session else caller.label
-
-
-def _detail(message: Message) -> dict[str, Any]:
-    return {
-        **serializers.MessageOut(message).data,
-        "attempts": serializers.AttemptOut(message.attempts_made.order_by("number"), many=True).data,
-        "next_attempt_at": stages.next_attempt_at(message),
-        "waiting_for": stages.waiting_for(message, now=database_now()),
-    }

@@ -5,17 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from datetime import datetime, timedelta
-from functools import cache
 
-from django.conf import settings
 from django.db.models import Q, QuerySet
-from django_q.brokers import Broker, get_broker
 from django_q.tasks import async_task
 
 from inbox_app.models import Wake
 from sessions_app.clock import database_now
 from sessions_app.holder import LIVE_FOR
 from sessions_app.models import Holder
+from suzent_site.broker import quick_broker
 from suzent_site.transactions import durable
 
 STALE_AFTER = timedelta(seconds=2)  # a note this old has outlived its task
@@ -59,7 +57,7 @@ def enqueue(name: str, *, now: datetime) -> bool:
         stale = Q(queued_at=None) | Q(queued_at__lt=now - STALE_AFTER) | Q(queued_at__gt=now + STALE_AFTER)
         if not Wake.objects.filter(stale, name=name).update(queued_at=now):
             return False
-    async_task(f"inbox_app.tasks.{name}", broker=_broker())
+    async_task(f"inbox_app.tasks.{name}", broker=quick_broker())
     return True
 
 
@@ -73,12 +71,3 @@ def living_shifts(*, now: datetime) -> QuerySet[Holder]:
     """Shifts whose claim loop has passed lately. A beat from the future was made before the clock was set back."""
     lately = timedelta(seconds=LIVE_FOR)
     return Holder.objects.filter(kind=Holder.Kind.SHIFT, beat_at__range=(now - lately, now + lately))
-
-
-@cache
-def _broker() -> Broker:
-    """A sender waits half a second for Redis at most; q2's own connection must be more patient."""
-    broker = get_broker()
-    if settings.WAKE_REDIS_URL:
-        broker.connection = type(broker.connection).from_url(settings.WAKE_REDIS_URL)
-    return broker

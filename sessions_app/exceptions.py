@@ -49,7 +49,7 @@ class NotJSON(SuzentError):
 
 
 class Unavailable(SuzentError):
-    """The database cannot be reached just now. Nothing was changed; try again."""
+    """The database cannot be reached just now. Try again; under the same message_id nothing is sent twice."""
 
     code = "unavailable"
     status = 503

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.template.loader import render_to_string
@@ -34,7 +34,7 @@ def whole(text: str) -> SafeString:
 
 def hides(text: str) -> bool:
     """Whether a reader would not see all of it, or see it in another order than it is stored in."""
-    return any(_hidden(char) for char in text)
+    return any(_hidden(char) and not _joins_emoji(text, at) for at, char in enumerate(text))
 
 
 def label(text: str, color: str) -> SafeString:
@@ -59,10 +59,6 @@ def span(seconds: float) -> str:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
     return f"{int(seconds)} s"
-
-
-def seconds_of(length: timedelta) -> str:
-    return span(length.total_seconds())
 
 
 def _visible(text: str, *, keep: str) -> SafeString:

@@ -25,8 +25,10 @@ def pasted(site, lines):
 
 
 def test_the_demo_plays_to_its_end_at_every_start_and_its_last_line_can_be_pasted(site):
-    site.up()
-    first, second = played(site), played(site)
+    site.up("--demo")
+    site.wait_for(lambda: "That was all of it" in site.log, within=60)
+    site.wait_for(lambda: "curl " in site.log, within=5)
+    first, second = site.log, played(site)
     for text in (first, second):
         assert len(re.findall(r"pending: the row is committed", text)) == 5
         assert len(re.findall(r"\(\d\) delivered", text)) == 5

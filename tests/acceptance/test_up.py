@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 import signal
 import socket
+import subprocess
+import sys
 from contextlib import closing
 
 import pytest
+
+from tests.acceptance.conftest import ROOT
 
 pytestmark = pytest.mark.processes
 
@@ -47,6 +51,51 @@ def test_a_signal_to_stop_leaves_no_process(site, number):
     up.send_signal(number)
     up.send_signal(number)
     assert up.wait(20) == 0
+    assert site.everyone == frozenset()
+
+
+def test_stop_lets_a_running_turn_finish(site):
+    up = site.up()
+    message = a_running_turn(site, seconds=3)
+    up.send_signal(signal.SIGTERM)
+    assert up.wait(20) == 0
+    assert site.status_of(message) == "delivered"
+    assert site.everyone == frozenset()
+
+
+def test_stop_gives_a_turn_back_that_outlasts_the_grace_period(make_site):
+    site = make_site(SUZENT_SHUTDOWN_GRACE="1")
+    up = site.up()
+    message = a_running_turn(site, seconds=60)
+    up.send_signal(signal.SIGTERM)
+    assert up.wait(15) == 0
+    assert site.rows("SELECT status, attempts, losses FROM agent_inbox_messages WHERE message_id = ?", message) == [("pending", 0, 0)]
+    assert site.everyone == frozenset()
+
+
+def a_running_turn(site, *, seconds):
+    token = site.open_session("asker")
+    site.open_session("sleeper", runtime="scripted")
+    message = site.send(token, "sleeper", f"!sleep {seconds}")
+    site.wait_for(lambda: site.status_of(message) == "processing", within=10)
+    return message
+
+
+def test_demo_plays_to_its_end(make_site):
+    site = make_site(new=True)
+    site.up("--demo")
+    site.wait_for(lambda: "That was all of it" in site.log, within=30)
+
+
+def test_up_stops_in_order_when_nobody_reads_its_output_any_more(site):
+    with subprocess.Popen(
+        [sys.executable, "manage.py", "up"], cwd=ROOT, env=site.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as up:
+        site.started.append(up)
+        up.stdout.readline()
+        assert site.everyone
+        up.stdout.close()
+        up.wait(30)
     assert site.everyone == frozenset()
 
 

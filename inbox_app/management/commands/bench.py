@@ -43,7 +43,8 @@ class Command(BaseCommand):
         with tempfile.TemporaryDirectory(prefix="suzent-bench-") as folder, scratch_database() as url:
             inside = {
                 **os.environ, INSIDE: "1", "SUZENT_DATA_DIR": folder, "SUZENT_PORT": str(_free_port()), "SUZENT_LOG_LEVEL": "WARNING",
-                "SUZENT_EFFECTS_FILE": str(Path(folder) / "effects.jsonl"), "SUZENT_LANE_LIMIT": "1000000", **url,
+                "SUZENT_EFFECTS_FILE": str(Path(folder) / "effects.jsonl"), "SUZENT_LANE_LIMIT": "1000000",
+                "SUZENT_SENDER_RATE": "1000000", **url,
             }  # fmt: skip
             sys.exit(subprocess.run([sys.executable, *sys.argv], env=inside, check=False).returncode)
 

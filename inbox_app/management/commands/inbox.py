@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from inbox_app import retention, stages, transitions
+from inbox_app import retention, transitions
 from inbox_app.mailbox import message_named, page_of_messages
 from inbox_app.models import Message
-from inbox_app.serializers import REASON_LENGTH, AttemptOut, MessageOut
+from inbox_app.serializers import REASON_LENGTH, MessageOut, detail_of
 from sessions_app.authentication import Caller
 from sessions_app.clock import database_now
 from sessions_app.management.project_option import add_project, chosen_project
@@ -53,16 +53,17 @@ class Command(ScriptCommand):
         return [dict(MessageOut(message).data) for message in page]
 
     def show(self, options: dict[str, Any]) -> dict[str, Any]:
-        return _detail(_named(options))
+        return detail_of(_named(options), now=database_now())
 
     def retry(self, options: dict[str, Any]) -> dict[str, Any]:
         message = _named(options)
-        return _detail(transitions.redeliver(message, who=_operator().label, now=database_now(), reason=_reason(options)))
+        now = database_now()
+        return detail_of(transitions.redeliver(message, who=_operator().label, now=now, reason=_reason(options)), now=now)
 
     def withdraw(self, options: dict[str, Any]) -> dict[str, Any]:
         message = _named(options)
-        who, reason = _operator().label, _reason(options)
-        return _detail(transitions.withdraw(message, who=who, by_sender=False, now=database_now(), reason=reason))
+        now, who, reason = database_now(), _operator().label, _reason(options)
+        return detail_of(transitions.withdraw(message, who=who, by_sender=False, now=now, reason=reason), now=now)
 
     def purge(self, options: dict[str, Any]) -> dict[str, Any]:
         if options["dry_run"]:
@@ -129,12 +130,3 @@ def _reason(options: dict[str, Any]) -> str:
     if len(reason) > REASON_LENGTH:
         raise Invalid("--reason", f"must be at most {REASON_LENGTH} characters; it has {len(reason)}")
     return reason
-
-
-def _detail(message: Message) -> dict[str, Any]:
-    return {
-        **MessageOut(message).data,
-        "attempts": AttemptOut(message.attempts_made.order_by("number"), many=True).data,
-        "next_attempt_at": stages.next_attempt_at(message),
-        "waiting_for": stages.waiting_for(message, now=database_now()),
-    }

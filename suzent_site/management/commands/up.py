@@ -7,16 +7,18 @@ import json
 import os
 import secrets
 import sys
+import threading
 import time
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandParser, OutputWrapper
 from django.db import DatabaseError, connections
 
 from suzent_site.children import Family
+from suzent_site.demo import play
 from suzent_site.health import reason, unapplied_migrations
 from suzent_site.preflight import NotReady, check_all
 from suzent_site.processes import Bell
@@ -32,7 +34,10 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
     requires_migrations_checks = False
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--demo", action="store_true", help="also make a small project and play a conversation in it")
+
+    def handle(self, *args: Any, demo: bool, **options: Any) -> None:
         try:
             check_all()
             self._prepare()
@@ -43,7 +48,7 @@ class Command(BaseCommand):
             self.stderr.write(f"The database could not be prepared: {reason(error)}.")
             sys.exit(1)
         connections.close_all()
-        self._run()
+        self._run(demo=demo)
 
     def _prepare(self) -> None:
         if missing := unapplied_migrations():
@@ -52,13 +57,15 @@ class Command(BaseCommand):
         if settings.CACHES["default"]["BACKEND"].endswith("DatabaseCache"):
             call_command("createcachetable", verbosity=0)
 
-    def _run(self) -> None:
+    def _run(self, *, demo: bool) -> None:
         self.bell = Bell()
         self.family = Family(("web", "cluster"), say=self._say)
         try:
             self._become_ready()
             if not self.bell.stop_asked:
                 self._welcome(make_operator())
+                if demo:  # beside the loop, which goes on looking after the children
+                    threading.Thread(target=play_demo, args=(self.stdout,), name="demo", daemon=True).start()
             while not self.bell.stop_asked:
                 self.family.step(self.bell, seconds=PASS)
         finally:
@@ -67,7 +74,7 @@ class Command(BaseCommand):
             self._say("up", "everything has ended")
 
     def _become_ready(self) -> None:
-        self.stdout.write(f"Starting the web server at {base_url()} and the cluster (process {os.getpid()}, Ctrl-C stops it).")
+        self._write(self.stdout, f"Starting the web server at {base_url()} and the cluster (process {os.getpid()}, Ctrl-C stops it).")
         ask_at, speak_at = time.monotonic(), time.monotonic() + SLOW
         missing = "it does not answer"
         while missing and not self.bell.stop_asked:
@@ -80,14 +87,21 @@ class Command(BaseCommand):
 
     def _welcome(self, password: str) -> None:
         url = base_url()
-        self.stdout.write(f"\nSuzent is ready.\n  Operator's console  {url}/admin/\n  API documentation   {url}/api/docs\n")
+        self._write(self.stdout, f"\nSuzent is ready.\n  Operator's console  {url}/admin/\n  API documentation   {url}/api/docs\n")
         if password:
-            self.stdout.write(f"  Log in as {OPERATOR!r} with the one-time password  {password}\n  It is shown only now: change it after login.\n")
+            self._write(self.stdout, f"  Log in as {OPERATOR!r} with the one-time password  {password}\n  It is shown only now: change it after login.\n")
         else:
-            self.stdout.write("  Log in as the operator made at the first start (manage.py changepassword sets a new password).\n")
+            self._write(self.stdout, "  Log in as the operator made at the first start (manage.py changepassword sets a new password).\n")
 
     def _say(self, who: str, line: str) -> None:
-        self.stderr.write(f"{who:<7} | {line}")
+        self._write(self.stderr, f"{who:<7} | {line}")
+
+    def _write(self, out: OutputWrapper, text: str) -> None:
+        """When nobody reads any more (a closed terminal, a pipe to head) we stop, in order."""
+        try:
+            out.write(text)
+        except OSError:
+            self.bell.stop_asked = True
 
 
 def make_operator() -> str:
@@ -100,10 +114,20 @@ def make_operator() -> str:
     return password
 
 
+def play_demo(out: OutputWrapper) -> None:
+    try:
+        play(local_url(), out)
+    finally:
+        connections.close_all()
+
+
 def base_url() -> str:
-    """Where to reach us; the wildcard addresses are no address to go to."""
-    if settings.SUZENT_PUBLIC_URL:
-        return str(settings.SUZENT_PUBLIC_URL).rstrip("/")
+    """Where others reach us."""
+    return str(settings.SUZENT_PUBLIC_URL).rstrip("/") or local_url()
+
+
+def local_url() -> str:
+    """Where we reach ourselves; the wildcard addresses are no address to go to."""
     host = _own_address()
     return f"http://[{host}]:{settings.SUZENT_PORT}" if ":" in host else f"http://{host}:{settings.SUZENT_PORT}"
 
