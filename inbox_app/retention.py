@@ -222,6 +222,8 @@ def _remove_messages(ids: Sequence[int], before: Before) -> Gone:
         settled = Message.objects.settled_before(before.rows).filter(pk__in=keys)
         locked = dict(settled.select_for_update(skip_locked=True).values_list("pk", "settled_at"))
         going = [pk for pk, settled_at in locked.items() if settled_at == keys[pk].settled_at]
+        if not going:
+            return Gone()
         _leave([keys[pk] for pk in going])
         gone = Gone(
             attempts=Attempt.objects.filter(message__in=going).delete()[0],
