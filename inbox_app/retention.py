@@ -36,9 +36,9 @@ from sessions_app.querysets import MarkerQuerySet, TurnQuerySet
 from suzent_site.faults import crash_point
 from suzent_site.transactions import durable
 
-BATCH_SECONDS = 0.01  # how long one transaction should take; the batches become larger or smaller accordingly
-SMALLEST, FIRST, LARGEST = 5, 25, 1000  # rows in a batch
-SHARE = 0.25  # of the time in which a purge works; the rest it leaves to others
+BATCH_SECONDS = 0.02  # for which one transaction should keep others waiting; the batches become larger or smaller accordingly
+SMALLEST, FIRST, LARGEST = 20, 50, 500  # rows in a batch
+SHARE = 1 / 3  # of the time in which a purge works; the rest it leaves to others
 PORTION = 5.0  # seconds that the minutely sweep may spend here
 
 Row = TypeVar("Row", bound=Model)
@@ -83,7 +83,7 @@ class Staying:
 
 @dataclass(frozen=True)
 class Kind:
-    """Rows that go in batches: which ones, the indexed column of their age, and who removes some of them."""
+    """Rows that go in batches: which ones, the indexed column of their age, and the step that removes some of them."""
 
     name: str
     old: Callable[[Before, Staying], QuerySet[Any]]
@@ -105,11 +105,10 @@ class Pace:
 
     size: int = FIRST
 
-    def after(self, seconds: float) -> float:
-        """Seconds to rest after a batch that took so long."""
+    def after(self, seconds: float) -> None:
+        """A batch of this size has kept others waiting for so long."""
         factor = min(max(BATCH_SECONDS / seconds, 0.5), 2)
         self.size = min(max(int(self.size * factor), SMALLEST), LARGEST)
-        return seconds * (1 / SHARE - 1)
 
 
 # --- Purging ---------------------------------------------------------------------------------------------------
@@ -167,9 +166,13 @@ class _Sweep:
         if not found:
             return None
         self.reached = found[-1][1]
-        went = self.kind.remove([pk for pk, _ in found], self.before)
+        with durable():
+            locked_at = time.monotonic()  # not before: on SQLite it is others that we have waited for until now
+            went = self.kind.remove([pk for pk, _ in found], self.before)
+            crash_point("purge.before_commit")
+        self.pace.after(time.monotonic() - locked_at)
         crash_point("purge.after_batch")
-        self.pause = self.pace.after(time.monotonic() - began)
+        self.pause = (time.monotonic() - began) * (1 / SHARE - 1)
         return went if any(went.values()) or self.reached != before else None
 
     def _find(self) -> list[tuple[Any, Any]]:
@@ -217,21 +220,22 @@ def _expired_console_sessions(before: Before, staying: Staying) -> QuerySet[Cons
 # --- Removing a batch of them ----------------------------------------------------------------------------------
 def _remove_messages(ids: Sequence[int], before: Before) -> Gone:
     """Each leaves its key. What somebody redelivers at this moment stays: its row is locked, or no longer settled."""
-    keys = {message.pk: _key_of(message) for message in Message.objects.settled_before(before.rows).filter(pk__in=ids)}
-    with durable():
-        settled = Message.objects.settled_before(before.rows).filter(pk__in=keys)
-        locked = dict(settled.select_for_update(skip_locked=True).values_list("pk", "settled_at"))
-        going = [pk for pk, settled_at in locked.items() if settled_at == keys[pk].settled_at]
-        if not going:
-            return Gone()
-        _leave([keys[pk] for pk in going])
-        gone = Gone(
-            attempts=Attempt.objects.filter(message__in=going).delete()[0],
-            interventions=Intervention.objects.filter(message__in=going).delete()[0],
-            messages=settled.filter(pk__in=going)._raw_delete(using=settled.db),  # delete() would read them all again
-        )
-        crash_point("purge.before_commit")
-    return gone
+    settled = Message.objects.settled_before(before.rows)
+    going = list(settled.filter(pk__in=ids).select_for_update(skip_locked=True))
+    if not going:
+        return Gone()
+    _leave([_key_of(message) for message in going])
+    theirs = [message.pk for message in going]
+    return Gone(
+        attempts=_delete(Attempt.objects.filter(message__in=theirs)),
+        interventions=_delete(Intervention.objects.filter(message__in=theirs)),
+        messages=_delete(settled.filter(pk__in=theirs)),
+    )
+
+
+def _delete(rows: QuerySet[Any]) -> int:
+    """By one statement. ``delete()`` would first read what it deletes, and then everything that could refer to it."""
+    return rows._raw_delete(using=rows.db)
 
 
 def _key_of(message: Message) -> DedupeKey:
@@ -251,28 +255,23 @@ def _leave(keys: Sequence[DedupeKey]) -> None:
 
 
 def _remove_turns(ids: Sequence[int], before: Before) -> Gone:
-    with durable():
-        return Gone(turns=turns.forget(ids, finished_before=before.rows))
+    return Gone(turns=turns.forget(ids, finished_before=before.rows))
 
 
 def _remove_markers(ids: Sequence[int], before: Before) -> Gone:
-    with durable():
-        return Gone(markers=turns.forget_marks(ids))
+    return Gone(markers=turns.forget_marks(ids))
 
 
 def _remove_keys(ids: Sequence[int], before: Before) -> Gone:
-    with durable():
-        return Gone(dedupe_keys=DedupeKey.objects.settled_before(before.ids).filter(pk__in=ids).delete()[0])
+    return Gone(dedupe_keys=_delete(DedupeKey.objects.settled_before(before.ids).filter(pk__in=ids)))
 
 
 def _remove_task_results(ids: Sequence[str], before: Before) -> Gone:
-    with durable():
-        return Gone(task_results=Task.objects.filter(pk__in=ids).delete()[0])
+    return Gone(task_results=_delete(Task.objects.filter(pk__in=ids)))
 
 
 def _remove_console_sessions(ids: Sequence[str], before: Before) -> Gone:
-    with durable():
-        return Gone(console_sessions=ConsoleSession.objects.filter(pk__in=ids, expire_date__lt=before.now).delete()[0])
+    return Gone(console_sessions=_delete(ConsoleSession.objects.filter(pk__in=ids, expire_date__lt=before.now)))
 
 
 KINDS = (

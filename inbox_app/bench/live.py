@@ -46,7 +46,7 @@ class LiveBench:
         with started("web") as web:
             sends = self._http_sends()
             with started("cluster") as cluster:
-                wait_for(_worker_answered, "a worker")
+                wait_for(worker_answered, "a worker")
                 drain()
                 pids = (web.pid, cluster.pid)
                 return [*sends, *self._echo(pids), *self._latencies(), *self._efficiencies(), *self._idle(pids)]
@@ -211,7 +211,7 @@ def _effects() -> dict[str, dict[str, Any]]:
     return {effect["message_id"]: effect for effect in map(json.loads, lines)}
 
 
-def _worker_answered() -> bool:
+def worker_answered() -> bool:
     return Wake.objects.filter(answered_at__isnull=False).exists()
 
 

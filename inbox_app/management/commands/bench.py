@@ -22,6 +22,7 @@ from django.db import connection
 from inbox_app.bench.engine import EngineBench
 from inbox_app.bench.figures import Figure
 from inbox_app.bench.live import LiveBench
+from inbox_app.bench.purge import PurgeBench
 
 INSIDE = "SUZENT_BENCH_INSIDE"  # set in the process that runs on the scratch database
 
@@ -34,7 +35,10 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON list last")
         parser.add_argument("--runs", type=int, default=5, help="how often each figure is measured (default 5)")
         parser.add_argument("--scale", type=float, default=1.0, help="share of the big tables to load, e.g. 0.1 (default 1)")
-        parser.add_argument("--only", choices=["engine", "live"], help="only the figures of the engine or of the whole product")
+        parser.add_argument(
+            "--only", choices=["engine", "live", "purge"],
+            help="only the figures of the engine, of the whole product, or of a purge under load (which is left out otherwise)",
+        )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
         if os.environ.get(INSIDE):
@@ -53,9 +57,11 @@ class Command(BaseCommand):
         if settings.CACHES["default"]["BACKEND"].endswith("DatabaseCache"):
             call_command("createcachetable", verbosity=0)
         figures: list[Figure] = []
-        if only != "engine":
+        if only == "purge":
+            figures += PurgeBench(scale=scale, say=self._say).figures()
+        if only in {None, "live"}:
             figures += LiveBench(runs=runs, say=self._say).figures()
-        if only != "live":
+        if only in {None, "engine"}:
             figures += EngineBench(runs=runs, scale=scale, say=self._say).figures()
         self._print(figures, as_json=json)
 
