@@ -387,7 +387,7 @@ def test_a_message_that_is_being_redelivered_is_not_purged(stopped_before_commit
 
 @pytest.mark.postgresql
 def test_a_message_that_is_being_purged_is_not_redelivered_and_its_id_stays_used(stopped_before_commit, together):
-    message = failed(MessageFactory(sender=None))
+    message = failed(MessageFactory(sender=None, kind=Message.Kind.USER_MESSAGE))
     target, content = message.session, message.content
     purging = stopped_before_commit(purge)
     threading.Timer(0.3, purging.finish).start()
