@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db.models import Exists, OuterRef, Sum
@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from inbox_app.models import Message, Wake
 from inbox_app.querysets import MessageQuerySet
+from inbox_app.readiness import ANSWERED_WITHIN
 from inbox_app.wake import ANSWER, living_shifts
 from sessions_app.clock import database_now
 from sessions_app.models import Lane
@@ -20,20 +21,19 @@ from suzent_site.console import counted
 from suzent_site.shown import age
 
 STATES = ("failed", "stale", "processing", "pending", "delivered")
-ANSWER_LATE = timedelta(seconds=45)  # as /readyz counts it
 NEWEST_FAILURES = 5
 
 
 def in_state(messages: MessageQuerySet, state: str, *, now: datetime) -> MessageQuerySet:
-    """The messages shown as ``state``: each condition is that of a partial index, so a large history costs nothing."""
+    """The messages shown as ``state``: the statuses, and of what is in processing apart what nobody holds."""
     leased = Exists(Lane.objects.filter(key=OuterRef("lane"), lease_until__gt=now))
     words: dict[str, Callable[[], MessageQuerySet]] = {
         "failed": messages.failed,
         "unsettled": messages.unsettled,
-        "pending": lambda: messages.unsettled().filter(status="pending"),
-        "processing": lambda: messages.unsettled().filter(leased, status="processing"),
-        "stale": lambda: messages.unsettled().filter(~leased, status="processing"),
-        "delivered": lambda: messages.filter(lane=None, reason=None),
+        "pending": messages.pending,
+        "processing": lambda: messages.processing().filter(leased),
+        "stale": lambda: messages.processing().filter(~leased),
+        "delivered": messages.delivered,
     }
     return words.get(state, messages.all)()
 
@@ -79,7 +79,7 @@ def _failed(number: int) -> Figure:
 
 
 def _waiting(number: int, *, now: datetime) -> Figure:
-    oldest = Message.objects.unsettled().filter(status="pending").order_by("accepted_at").first()
+    oldest = Message.objects.pending().order_by("accepted_at").first()
     if oldest is None:
         return Figure("Waiting messages", "0", "Nothing is waiting.", _messages("pending"))
     since = age(oldest.accepted_at, now=now)
@@ -104,7 +104,7 @@ def _shifts(*, now: datetime) -> Figure:
 
 
 def _paused() -> Figure:
-    number = counted(Lane.objects.filter(paused_at__isnull=False))
+    number = counted(Lane.objects.paused())
     said = "Their mail waits until you resume them." if number else "No lane is paused."
     return Figure("Paused lanes", str(number), said, reverse("admin:sessions_app_lane_changelist", query={"state": "paused"}))
 
@@ -114,7 +114,7 @@ def _answer(*, now: datetime) -> Figure:
     answered = Wake.objects.filter(name=ANSWER).values_list("answered_at", flat=True).first()
     if answered is None:
         return Figure("Last worker answer", "never", "Is the cluster running? manage.py up starts it.", link, alarming=True)
-    late = now - answered > ANSWER_LATE
+    late = now - answered > ANSWERED_WITHIN
     said = "No worker answers: is the cluster running?" if late else "A worker is alive."
     return Figure("Last worker answer", f"{age(answered, now=now)} ago", said, link, alarming=late)
 

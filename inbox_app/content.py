@@ -6,6 +6,7 @@ import re
 import unicodedata
 
 from inbox_app.models import CONTENT_LIMIT, MESSAGE_ID
+from sessions_app.text import refuse_unstorable
 from suzent_site.errors import Invalid
 
 OUR_PREFIXES = ("subagent-result-", "failure-", "remote-", "turn-")
@@ -16,10 +17,7 @@ _FILLERS = {chr(code) for code in (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x280
 
 def check_content(content: str, *, field: str = "message") -> None:
     """Raises Invalid unless it is 1 to CONTENT_LIMIT characters (code points) that somebody can see and a database keep."""
-    if "\x00" in content:
-        raise Invalid(field, "must not contain NUL")
-    if any("\ud800" <= character <= "\udfff" for character in content):
-        raise Invalid(field, "must not contain lone surrogates")
+    refuse_unstorable(content, field=field)
     if len(content) > CONTENT_LIMIT:
         raise Invalid(field, f"must be at most {CONTENT_LIMIT} characters; it has {len(content)}")
     if is_blank(content):

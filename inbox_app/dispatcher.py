@@ -18,13 +18,13 @@ from django.utils.module_loading import import_string
 
 from inbox_app import provenance
 from inbox_app.backoff import delay
+from inbox_app.deliveries import Acknowledgement, Setback, Work
 from inbox_app.models import Attempt
-from inbox_app.transitions import Acknowledgement, Setback, Work
 from sessions_app import lanes, turns
 from sessions_app.clock import database_now
 from sessions_app.models import Session, TranscriptEntry, Turn
 from sessions_app.runtimes.base import HistoryEntry, RunningTurn, TurnInput, TurnResult, Unavailable, runtime_named
-from sessions_app.text import cut, storable
+from sessions_app.text import cut, storable, storable_json
 from sessions_app.turns import Commit
 from suzent_site.transactions import until_answered
 
@@ -50,7 +50,7 @@ class Ended:
 def run(work: Work, stop: threading.Event) -> Ended:
     """Let the agent think. Whatever it raises becomes a setback, unless it had been asked to stop."""
     try:
-        return Ended(commit=_commit_of(work, runtime_named(_session(work).runtime).run(_running_turn(work, stop))))
+        return Ended(commit=_commit_of(work, _think(work, stop)))
     except Unavailable as unavailable:
         return _ended_badly(work, stop, deferred(work, unavailable))
     except (OperationalError, InterfaceError) as error:  # the database went away under a tool: not the message's fault
@@ -59,6 +59,13 @@ def run(work: Work, stop: threading.Event) -> Ended:
     except Exception as error:  # noqa: BLE001  # the border around one delivery: it becomes a release or a fail
         log.warning("turn_raised", message_id=work.message.message_id, agent_id=work.message.target, error=type(error).__name__)
         return _ended_badly(work, stop, raised(work, f"{type(error).__name__}: {error}"))
+
+
+def _think(work: Work, stop: threading.Event) -> TurnResult:
+    result = runtime_named(_session(work).runtime).run(_running_turn(work, stop))
+    if not isinstance(result, TurnResult):
+        raise TypeError(f"the runtime answered with {type(result).__name__} instead of a TurnResult")
+    return result
 
 
 def commit(done: Sequence[tuple[Work, Commit]]) -> list[tuple[Work, Ended]]:
@@ -91,16 +98,24 @@ def _committed(work: Work, state: Turn.State | None) -> Ended:
         log.warning("commit_refused", message_id=work.message.message_id, agent_id=work.message.target, epoch=work.hold.epoch)
         return Ended()
     outcome = Attempt.Outcome.STOPPED if state == Turn.State.STOPPED else Attempt.Outcome.DELIVERED
-    return Ended(acknowledgement=Acknowledgement(work.hold, work.message, outcome))
+    followers = tuple(message for message, _ in work.followers)
+    return Ended(acknowledgement=Acknowledgement(work.hold, work.message, outcome, followers=followers))
 
 
 def raised(work: Work, error: str) -> Setback:
-    return Setback(cut(error, ERROR_LIMIT), database_now() + delay(work.message.attempts + 1, rng=_rng), charged=True)
+    return _charged(work, cut(error, ERROR_LIMIT), timed_out=False)
 
 
 def timed_out(work: Work) -> Setback:
-    error = f"the turn did not end within {settings.SUZENT_TURN_TIMEOUT:g} seconds"
-    return Setback(error, database_now() + delay(work.message.attempts + 1, rng=_rng), charged=True, timed_out=True)
+    return _charged(work, f"the turn did not end within {settings.SUZENT_TURN_TIMEOUT:g} seconds", timed_out=True)
+
+
+def _charged(work: Work, error: str, *, timed_out: bool) -> Setback:
+    """A turn of many messages is charged to none of them: each is tried by itself now, and pays for itself."""
+    if work.followers:
+        return Setback(error, database_now(), timed_out=timed_out)
+    retry_at = database_now() + delay(work.message.attempts + 1, rng=_rng)
+    return Setback(error, retry_at, charged=True, timed_out=timed_out)
 
 
 def died_alone(work: Work, error: str) -> Setback:
@@ -130,21 +145,34 @@ def _ended_badly(work: Work, stop: threading.Event, setback: Setback) -> Ended:
 
 
 def _commit_of(work: Work, result: TurnResult | None, *, error: str = "") -> Commit:
-    message = work.message
-    asked = turns.Entry(TranscriptEntry.Role.USER, message.content, [provenance.header(message)], message.message_id)
-    answered = [] if result is None else [turns.Entry(TranscriptEntry.Role.ASSISTANT, storable(result.text), list(result.parts))]
+    messages = [message for message, _ in work.inputs]
+    asked = [
+        turns.Entry(TranscriptEntry.Role.USER, message.content, [provenance.header(message)], message.message_id) for message in messages
+    ]
+    answered = [] if result is None else [_answer(result)]
     return Commit(
-        work.turn, work.hold, entries=[asked, *answered], marks=[turns.Mark(message.message_id, message.digest)],
-        usage=dict(result.usage) if result else {}, error=error,
+        work.turn, work.hold, entries=[*asked, *answered],
+        marks=[turns.Mark(message.message_id, message.digest) for message in messages],
+        usage=storable_json(result.usage) if result else {}, error=error,
     )  # fmt: skip
 
 
+def _answer(result: TurnResult) -> turns.Entry:
+    """The reply as it is kept, without parts that would imitate the header that only we write."""
+    parts = [part for part in storable_json(result.parts) if not provenance.is_header(part)]
+    return turns.Entry(TranscriptEntry.Role.ASSISTANT, storable(result.text), parts)
+
+
 def _running_turn(work: Work, stop: threading.Event) -> RunningTurn:
-    session, message = _session(work), work.message
-    tools = import_string(settings.TOOLS)(hold=work.hold, session=session, turn=work.turn, message_ids=(message.message_id,))
-    given = TurnInput(message.message_id, message.kind, message.content, work.attempt.number, provenance.header(message))
+    session = _session(work)
+    given = tuple(
+        TurnInput(message.message_id, message.kind, message.content, attempt.number, provenance.header(message))
+        for message, attempt in work.inputs
+    )
+    message_ids = tuple(item.message_id for item in given)
+    tools = import_string(settings.TOOLS)(hold=work.hold, session=session, turn=work.turn, message_ids=message_ids)
     return RunningTurn(
-        agent_id=session.agent_id, config=session.config, inputs=(given,), tools=tools, emit=_emit, stop=stop,
+        agent_id=session.agent_id, config=session.config, inputs=given, tools=tools, emit=_emit, stop=stop,
         history=lambda limit: [
             HistoryEntry(entry.seq, entry.role, entry.text, entry.created_at) for entry in turns.history(session.agent_id, limit)
         ],

@@ -25,7 +25,7 @@ def visible_to(caller: Caller, *, project: str | None = None) -> MessageQuerySet
     messages = Message.objects.filter(project__in=_projects(caller, project=project))
     if caller.session is None:
         return messages
-    return messages.filter(Q(sender=caller.session) | Q(session=caller.session))
+    return messages.of(caller.session)
 
 
 def _projects(caller: Caller, *, project: str | None) -> list[str]:
@@ -75,7 +75,7 @@ def page_of_messages(
     for side in _sides(caller, direction=direction, agent_id=agent_id):
         messages = Message.objects.filter(side, project__in=_projects(caller, project=project))
         if status is not None:
-            messages = messages.filter(status=status)
+            messages = messages.in_status(status)
         if before is not None:
             messages = messages.filter(pk__lt=before)
         found |= {message.pk: message for message in messages.order_by("-pk")[: limit + 1]}

@@ -96,14 +96,14 @@ class Message(models.Model):
             ),
         ]
         indexes = [
-            # Reader: MessageQuerySet.head_of, once for every claim and every settled message.
+            # Reader: MessageQuerySet.heads, once for every claim and every settled message.
             models.Index(fields=["lane", "status", "id"], condition=Q(lane__isnull=False), name="message_head"),
             # Reader: MessageQuerySet.overdue, the sweep.
             models.Index(fields=["valid_until"], condition=Q(lane__isnull=False, valid_until__isnull=False), name="message_overdue"),
             # Readers: GET /api/messages, direction=sent and direction=received, newest first.
             models.Index(fields=["sender", "-id"], name="message_sent"),
             models.Index(fields=["session", "-id"], name="message_received"),
-            # Reader: MessageQuerySet.failed, the operator's first page.
+            # Reader: MessageQuerySet.failed: the operator's first page, GET /api/messages?status=failed.
             models.Index(fields=["-id"], condition=Q(reason__isnull=False), name="message_failed"),
             # Reader: MessageQuerySet.settled_before, retention.
             models.Index(fields=["settled_at"], condition=Q(settled_at__isnull=False), name="message_settled"),

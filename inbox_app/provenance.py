@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from inbox_app.models import Message
+from sessions_app.transcripts import PROVENANCE
 
 
 def header(message: Message) -> dict[str, Any]:
     """The part that goes with the target's user entry. The content itself stays unchanged beside it."""
     sender = message.sender
     return {
-        "type": "provenance",
+        "type": PROVENANCE,
         "message_id": message.message_id,
         "kind": message.kind,
         "sender": sender.agent_id if sender else None,
@@ -22,3 +23,7 @@ def header(message: Message) -> dict[str, Any]:
         "hops": message.hops,
         "accepted_at": message.accepted_at.isoformat(),
     }
+
+
+def is_header(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == PROVENANCE

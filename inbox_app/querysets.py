@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from sessions_app.models import Lane, Session
@@ -16,38 +16,49 @@ if TYPE_CHECKING:
 
 
 class MessageQuerySet(QuerySet["Message"]):
+    """Each status has its word. It names the columns of a partial index too, so that a large history costs nothing."""
+
     def unsettled(self) -> MessageQuerySet:
         return self.filter(lane__isnull=False)
+
+    def pending(self) -> MessageQuerySet:
+        return self.unsettled().filter(status="pending")
+
+    def processing(self) -> MessageQuerySet:
+        return self.unsettled().filter(status="processing")
+
+    def delivered(self) -> MessageQuerySet:
+        return self.filter(lane=None, reason=None)
+
+    def failed(self) -> MessageQuerySet:
+        return self.filter(reason__isnull=False)
+
+    def in_status(self, status: str) -> MessageQuerySet:
+        words = {"pending": self.pending, "processing": self.processing, "delivered": self.delivered, "failed": self.failed}
+        return words[status]()
 
     def waiting_in(self, lane: str) -> MessageQuerySet:
         """Pending in the lane, in the order in which they will run."""
         return self.filter(lane=lane, status="pending").order_by("lane", "status", "id")
 
-    def running_in(self, lane: str) -> MessageQuerySet:
-        return self.filter(lane=lane, status="processing").order_by("lane", "status", "id")
-
-    def head_of(self, lane: str) -> Message | None:
-        """What the lane is to run now: what is in processing, else the lowest id that is unsettled."""
-        return self.running_in(lane).first() or self.waiting_in(lane).first()
-
     def overdue(self, now: datetime) -> MessageQuerySet:
         """Past their validity and not started."""
-        return self.unsettled().filter(valid_until__lte=now, status="pending")
+        return self.pending().filter(valid_until__lte=now)
 
     def settled_before(self, moment: datetime) -> MessageQuerySet:
         return self.filter(settled_at__lt=moment)
 
-    def failed(self) -> MessageQuerySet:
-        return self.filter(reason__isnull=False)
-
-    def between(self, session: Session | str) -> MessageQuerySet:
+    def of(self, session: Session | str) -> MessageQuerySet:
         """Sent or received by the session."""
-        return self.filter(sender=session) | self.filter(session=session)
+        return self.filter(Q(sender=session) | Q(session=session))
 
     def heads(self, lanes: Collection[str]) -> dict[str, Message]:
-        """``head_of`` for many lanes in two queries, with what a turn needs of session and sender."""
-        waiting = self.model._default_manager.filter(lane=OuterRef("key"), status="pending").order_by("lane", "status", "id")
-        running = self.model._default_manager.filter(lane=OuterRef("key"), status="processing").order_by("lane", "status", "id")
+        """What each lane is to run now: what is in processing, else the lowest id that is unsettled. Two queries for all.
+
+        With what a turn needs of session and sender.
+        """
+        every = self.model._default_manager.order_by("lane", "status", "id")
+        waiting, running = (every.filter(lane=OuterRef("key"), status=status) for status in ("pending", "processing"))
         ids = Lane.objects.filter(key__in=lanes).values_list(
             Coalesce(Subquery(running.values("id")[:1]), Subquery(waiting.values("id")[:1])), flat=True
         )

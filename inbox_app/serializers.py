@@ -8,7 +8,7 @@ from typing import Any
 from django.core.validators import RegexValidator
 from rest_framework import serializers
 
-from inbox_app import stages
+from inbox_app import progress
 from inbox_app.content import check_content, check_message_id
 from inbox_app.models import CONTENT_LIMIT, MESSAGE_ID, Attempt, Message
 from sessions_app.models import Session
@@ -107,6 +107,9 @@ class EntryOut(_Out):
     role = serializers.ChoiceField(choices=["user", "assistant", "system", "tool"])
     text = serializers.CharField(allow_blank=True)
     created_at = serializers.DateTimeField()
+    message_id = serializers.CharField(required=False, help_text="Of the message that the entry holds, if it does.")
+    sender = serializers.CharField(required=False, allow_null=True, help_text="Its sender, where that is a session.")
+    in_reply_to = serializers.CharField(required=False, allow_null=True, help_text="The message that it answers.")
 
 
 class AgentReadOut(_Out):
@@ -206,6 +209,6 @@ def detail_of(message: Message, *, now: datetime) -> dict[str, Any]:
     return {
         **MessageOut(message).data,
         "attempts": AttemptOut(message.attempts_made.order_by("number"), many=True).data,
-        "next_attempt_at": stages.next_attempt_at(message),
-        "waiting_for": stages.waiting_for(message, now=now),
+        "next_attempt_at": progress.next_attempt_at(message),
+        "waiting_for": progress.waiting_for(message, now=now),
     }

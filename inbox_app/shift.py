@@ -19,12 +19,12 @@ from django.db import connection
 from django_q.conf import Conf
 
 from inbox_app import dispatcher, transitions, wake
+from inbox_app.deliveries import Acknowledgement, Judged, Next, Setback, Work
 from inbox_app.dispatcher import Ended
 from inbox_app.drain import draining
 from inbox_app.judgement import Verdict
 from inbox_app.models import Attempt
 from inbox_app.solitary import Died, Nursery, NurseryGone
-from inbox_app.transitions import Acknowledgement, Judged, Next, Setback, Work
 from sessions_app import lanes
 from sessions_app.clock import database_now
 from sessions_app.holder import LaneHolder

@@ -19,9 +19,10 @@ from rest_framework import serializers as rest
 from rest_framework.exceptions import ValidationError
 
 from inbox_app import serializers
+from inbox_app.deliveries import Draft
 from inbox_app.mailbox import has_seen
 from inbox_app.models import Message
-from inbox_app.transitions import Draft, accept
+from inbox_app.transitions import accept
 from sessions_app import transcripts
 from sessions_app.actions import stop_session
 from sessions_app.authentication import Caller
@@ -120,7 +121,7 @@ def agent_read(
         "status": status_of(session),
         "title": session.title,
         "messages": [
-            {"seq": line.seq, "role": line.role, "text": line.text, "created_at": line.created_at.isoformat()}
+            {"seq": line.seq, "role": line.role, "text": line.text, "created_at": line.created_at.isoformat(), **line.thread}
             for line in page.lines
         ],
         "message_count": page.count,

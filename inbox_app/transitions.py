@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from itertools import takewhile
 
 from django.conf import settings
 from django.db import IntegrityError
-from django.db.models import Exists, F, Max, OuterRef, Q
+from django.db.models import Exists, F, Max, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
 
 from inbox_app import limits, notices
 from inbox_app.chains import Chain, chain_of
 from inbox_app.content import check_content, check_message_id
-from inbox_app.digest import digest_of
+from inbox_app.deliveries import Accepted, Acknowledgement, Draft, Judged, Next, Setback, Swept, Work
 from inbox_app.errors import MailboxFull, MessageIdConflict, NotFailed, NotPending, TargetGone, TaskEnded
-from inbox_app.judgement import SOLITARY_LOSSES, Evidence, Judgement, Verdict, judge
+from inbox_app.judgement import SOLITARY_LOSSES, Evidence, Verdict, judge
 from inbox_app.models import Attempt, DedupeKey, Intervention, Message
+from inbox_app.querysets import MessageQuerySet
 from sessions_app import lanes, turns
+from sessions_app.actions import batch_size
 from sessions_app.lanes import Hold
 from sessions_app.models import Lane, Session, Turn
 from sessions_app.text import storable
@@ -34,46 +35,13 @@ from suzent_site.faults import crash_point
 from suzent_site.transactions import durable
 
 ATTEMPTS_GIVEN = 5  # charged tries of a local message; a redelivery gives as many again
-DEFERRED_AT_MOST = timedelta(hours=24)
-SWEEP_BATCH = 200  # rows settled in one transaction of the sweep, so that it never blocks a claim for long
+DEFERRED_AT_MOST = timedelta(hours=24)  # that a message without a validity waits for an unavailable runtime
+SWEEP_BATCH = 200  # messages that one sweep expires, each in a transaction of its own: the next sweep is a minute away
 NEVER_REFUSED = (Message.Kind.SUBAGENT_RESULT, Message.Kind.DELIVERY_FAILURE)
 LANE_FULL_RETRY = 5  # seconds a refused sender is told to wait
 
 
 # --- accept ----------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Draft:
-    """A message that somebody wants to send. ``ours``: the id was made by us and may have a reserved prefix."""
-
-    project_id: str
-    target: Session
-    content: str
-    kind: Message.Kind
-    message_id: str = ""
-    sender_id: str | None = None
-    sender_label: str = ""
-    payload: dict[str, Any] = field(default_factory=dict)
-    in_reply_to: str = ""
-    valid_for: timedelta | None = None
-    hold: Hold | None = None
-    ours: bool = False
-
-
-    @property
-    def digest(self) -> str:
-        return digest_of(
-            sender=self.sender_id, target=self.target.agent_id, kind=self.kind, content=self.content, payload=self.payload
-        )
-
-
-@dataclass(frozen=True)
-class Accepted:
-    """``message``: its row, or what purging left of the row of one that had been sent and settled long before."""
-
-    message: Message | DedupeKey
-    created: bool
-
-
 def accept(draft: Draft, *, now: datetime) -> Accepted:
     """Commit the message to the target's inbox; when this returns it will be delivered or visibly fail.
 
@@ -153,48 +121,21 @@ def _insert(draft: Draft, *, chain: Chain, now: datetime) -> Message:
 
 
 # --- claim -----------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Work:
-    """A message whose turn is to run now, under this hold."""
-
-    hold: Hold
-    message: Message
-    attempt: Attempt
-    turn: Turn
-
-    @property
-    def alone(self) -> bool:
-        """A suspect: some process died or hung with it before, so it runs in a process of its own."""
-        return self.message.losses > 0
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A message that is not to run: a claim never settles, so this is settled in a transaction of its own."""
-
-    hold: Hold
-    message: Message
-    judgement: Judgement
-
-
-Next = Work | Judged
-
-
 def claim(owner: str, *, now: datetime, limit: int) -> list[Next]:
     """Take up to ``limit`` due lanes and judge their heads. Lanes that turn out to have nothing are let go at once."""
     with durable():
         holds = lanes.claim(owner, now=now, limit=limit)
-        turns_left = turns.close_lost([hold.key.removeprefix("agent:") for hold in holds], now=now)
-        found = _go_on(holds, stopped=turns_left, now=now)
+        turns.close_lost([hold.key.removeprefix("agent:") for hold in holds], now=now)
+        found = _go_on(holds, now=now)
     crash_point("claim.after_commit")
     return found
 
 
-def _go_on(holds: Sequence[Hold], *, stopped: dict[str, bool], now: datetime) -> list[Next]:
+def _go_on(holds: Sequence[Hold], *, now: datetime) -> list[Next]:
     """Judge the head of each held lane: start it, hand it out to be settled, or let the lane go. A step."""
     heads = Message.objects.heads([hold.key for hold in holds])
     marked = turns.marked({(str(head.session_id), head.message_id) for head in heads.values()})
-    judged = [_judge(hold, heads[hold.key], marked=marked, stopped=stopped, now=now) for hold in holds if hold.key in heads]
+    judged = [_judge(hold, heads[hold.key], marked=marked, now=now) for hold in holds if hold.key in heads]
     _let_go([hold for hold in holds if hold.key not in heads], {}, now=now)
     _let_go([item.hold for item in judged if item.judgement.verdict == Verdict.WAIT], heads, now=now)
     runnable = [item for item in judged if item.judgement.verdict == Verdict.RUN]
@@ -202,24 +143,29 @@ def _go_on(holds: Sequence[Hold], *, stopped: dict[str, bool], now: datetime) ->
     return [*_start(runnable, now=now), *settled]  # what has begun first: settling the others may go wrong
 
 
-def _judge(
-    hold: Hold, head: Message, *, marked: Collection[tuple[str, str]], stopped: dict[str, bool], now: datetime
-) -> Judged:
-    evidence = _evidence(head, marked=marked, stopped=stopped)
+def _judge(hold: Hold, head: Message, *, marked: Collection[tuple[str, str]], now: datetime) -> Judged:
+    evidence = _evidence(head, marked=marked)
     if head.status == Message.Status.PROCESSING and not evidence.marked:
         _close_lost_attempt(head, stopped=evidence.stop_requested, now=now)
     return Judged(hold, head, judge(head, evidence, now=now))
 
 
-def _evidence(head: Message, *, marked: Collection[tuple[str, str]], stopped: dict[str, bool]) -> Evidence:
-    session = head.session
+def _evidence(head: Message, *, marked: Collection[tuple[str, str]]) -> Evidence:
     is_marked = (str(head.session_id), head.message_id) in marked
     return Evidence(
         marked=is_marked,
-        stop_requested=(head.status == Message.Status.PROCESSING and stopped.get(str(head.session_id), False))
-        or (is_marked and turns.ended_stopped(str(head.session_id), head.message_id)),
-        archived=session is None or session.archived_at is not None or session.project.archived_at is not None,
+        stop_requested=head.status == Message.Status.PROCESSING and _was_asked_to_stop(head),
+        archived=_is_gone(head.session),
     )
+
+
+def _is_gone(session: Session | None) -> bool:
+    return session is None or session.archived_at is not None or session.project.archived_at is not None
+
+
+def _was_asked_to_stop(head: Message) -> bool:
+    """Whether the turn of its open attempt ended as stopped: lost on the way, or committed and not acknowledged."""
+    return Attempt.objects.filter(message=head, outcome=None, turn__state=Turn.State.STOPPED).exists()
 
 
 def _close_lost_attempt(head: Message, *, stopped: bool, now: datetime) -> None:
@@ -235,20 +181,54 @@ def _close_lost_attempt(head: Message, *, stopped: bool, now: datetime) -> None:
 def _start(judged: Sequence[Judged], *, now: datetime) -> list[Work]:
     if not judged:
         return []
-    messages = [item.message for item in judged]
-    begun = turns.start([turns.Beginning(item.hold, str(item.message.session_id), [item.message.message_id]) for item in judged], now=now)
-    Message.objects.unsettled().filter(pk__in=[message.pk for message in messages]).update(
+    taken = [(item.message, *_followers(item.message, now=now)) for item in judged]
+    begun = list(zip(judged, taken, _begin_turns(judged, taken, now=now), strict=True))
+    Message.objects.unsettled().filter(pk__in=[message.pk for messages in taken for message in messages]).update(
         status=Message.Status.PROCESSING, started_at=Coalesce("started_at", now)
-    )  # fmt: skip
-    numbers = _next_numbers([message for message in messages if message.started_at is not None])
+    )
+    attempts = _open_attempts(begun, now=now)
+    return [
+        Work(
+            item.hold, item.message, attempts[item.message.pk], turn,
+            followers=tuple((message, attempts[message.pk]) for message in messages[1:]),
+        )
+        for item, messages, turn in begun
+    ]  # fmt: skip
+
+
+def _begin_turns(judged: Sequence[Judged], taken: Sequence[tuple[Message, ...]], *, now: datetime) -> list[Turn]:
+    beginnings = [
+        turns.Beginning(item.hold, str(item.message.session_id), [message.message_id for message in messages])
+        for item, messages in zip(judged, taken, strict=True)
+    ]
+    return turns.start(beginnings, now=now)
+
+
+def _open_attempts(begun: Sequence[tuple[Judged, tuple[Message, ...], Turn]], *, now: datetime) -> dict[int, Attempt]:
+    """The new attempt of each message, by the message's key."""
+    numbers = _next_numbers([message for _, messages, _ in begun for message in messages if message.started_at is not None])
     attempts = Attempt.objects.bulk_create([
         Attempt(
-            message=item.message, number=numbers.get(item.message.pk, 1), owner=item.hold.owner, epoch=item.hold.epoch,
-            turn=turn, started_at=now,
+            message=message, number=numbers.get(message.pk, 1), owner=item.hold.owner, epoch=item.hold.epoch, turn=turn, started_at=now
         )
-        for item, turn in zip(judged, begun, strict=True)
+        for item, messages, turn in begun
+        for message in messages
     ])  # fmt: skip
-    return [Work(i.hold, i.message, a, t) for i, a, t in zip(judged, attempts, begun, strict=True)]
+    return {attempt.message_id: attempt for attempt in attempts}
+
+
+def _followers(head: Message, *, now: datetime) -> list[Message]:
+    """What the head's turn takes along: fresh messages right behind it. What has had a try is tried by itself."""
+    most = batch_size(head.session.config) if head.session is not None and head.started_at is None else 1
+    if most == 1:
+        return []
+    behind = Message.objects.waiting_in(str(head.lane)).exclude(pk=head.pk).select_related("session__project", "sender")
+    return list(takewhile(lambda message: _is_fresh(message, now=now), behind[: most - 1]))
+
+
+def _is_fresh(message: Message, *, now: datetime) -> bool:
+    expired = message.valid_until is not None and message.valid_until <= now
+    return message.started_at is None and message.redeliveries == 0 and not expired
 
 
 def _next_numbers(messages: Sequence[Message]) -> dict[int, int]:
@@ -259,16 +239,6 @@ def _next_numbers(messages: Sequence[Message]) -> dict[int, int]:
 
 
 # --- acknowledge -----------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Acknowledgement:
-    """A message whose turn is committed. ``go_on``: its holder would run the next head of the lane."""
-
-    hold: Hold
-    message: Message
-    outcome: Attempt.Outcome = Attempt.Outcome.DELIVERED
-    go_on: bool = False
-
-
 def acknowledge(done: Sequence[Acknowledgement], *, now: datetime) -> list[Next]:
     """Settle as delivered, many lanes in one transaction, and judge the next heads of those that go on.
 
@@ -285,10 +255,10 @@ def acknowledge(done: Sequence[Acknowledgement], *, now: datetime) -> list[Next]
 
 
 def _deliver(done: Sequence[Acknowledgement], *, now: datetime) -> None:
-    ids = [item.message.pk for item in done]
+    ids = [pk for item in done for pk in item.message_pks]
     Message.objects.unsettled().filter(pk__in=ids).update(status=Message.Status.DELIVERED, settled_at=now, lane=None, last_error="")
     for outcome in {item.outcome for item in done}:
-        _close_attempts([item.message.pk for item in done if item.outcome == outcome], outcome=outcome, now=now)
+        _close_attempts([pk for item in done if item.outcome == outcome for pk in item.message_pks], outcome=outcome, now=now)
 
 
 def _leave_or_go_on(done: Sequence[Acknowledgement], *, locked: dict[str, Lane], now: datetime) -> list[Next]:
@@ -299,8 +269,8 @@ def _leave_or_go_on(done: Sequence[Acknowledgement], *, locked: dict[str, Lane],
         return []
     # Normally none: but a commit of this very transaction whose answer was lost has begun the next turns already.
     begun = Message.objects.filter(lane__in=[hold.key for hold in going], status=Message.Status.PROCESSING)
-    stopped = turns.close_lost(list(begun.values_list("session_id", flat=True)), now=now)
-    return _go_on(going, stopped=stopped, now=now)
+    turns.close_lost(list(begun.values_list("session_id", flat=True)), now=now)
+    return _go_on(going, now=now)
 
 
 def _may_start(lane: Lane, *, now: datetime) -> bool:
@@ -316,19 +286,6 @@ def _let_go(holds: Sequence[Hold], heads: dict[str, Message], *, now: datetime) 
 
 
 # --- release and fail ------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Setback:
-    """Why a turn did not end in a commit, and what that costs."""
-
-    error: str
-    retry_at: datetime
-    outcome: Attempt.Outcome = Attempt.Outcome.RETRIED
-    charged: bool = False
-    deferred: bool = False
-    timed_out: bool = False
-    died_alone: bool = False
-
-
 def release(work: Work, setback: Setback, *, now: datetime) -> bool:
     """Put the message back to be tried again at ``retry_at``, or fail it where that was its last try; leave the lane.
 
@@ -336,33 +293,34 @@ def release(work: Work, setback: Setback, *, now: datetime) -> bool:
     False: the lane had gone to another holder and nothing was changed.
     """
     with durable():
-        locked = lanes.lock(_lanes_of(work.message, work.hold.key))
+        locked = lanes.lock({key for message, _ in work.inputs for key in _lanes_of(message, work.hold.key)})
         if not lanes.is_held(work.hold, locked):
             return False
         turns.fail(work.turn.pk, error=setback.error, now=now)
-        _settle_or_put_back(work, setback, now=now)
+        for message, _ in work.inputs:
+            _settle_or_put_back(work, message, setback, now=now)
         _let_go([work.hold], Message.objects.heads([work.hold.key]), now=now)
         crash_point("release.before_commit")
     return True
 
 
-def _settle_or_put_back(work: Work, setback: Setback, *, now: datetime) -> None:
-    settled = _outcome_after_all(work)
+def _settle_or_put_back(work: Work, message: Message, setback: Setback, *, now: datetime) -> None:
+    settled = _outcome_after_all(work, message)
     if settled is not None:
-        _deliver([Acknowledgement(work.hold, work.message, settled)], now=now)
+        _deliver([Acknowledgement(work.hold, message, settled)], now=now)
         return
-    _count(work.message, setback)
-    reason = _used_up(work.message, setback)
+    _count(message, setback)
+    reason = _used_up(message, setback)
     if reason is not None:
-        _settle_failed(work.message, reason=reason, error=setback.error, now=now)
+        _settle_failed(message, reason=reason, error=setback.error, now=now)
     else:
-        _put_back(work.message, setback, now=now)
+        _put_back(message, setback, now=now)
 
 
-def _outcome_after_all(work: Work) -> Attempt.Outcome | None:
-    if turns.marked({(str(work.message.session_id), work.message.message_id)}):
-        return Attempt.Outcome.DELIVERED
-    return Attempt.Outcome.STOPPED if turns.was_asked_to_stop(work.turn.pk) else None
+def _outcome_after_all(work: Work, message: Message) -> Attempt.Outcome | None:
+    if turns.was_asked_to_stop(work.turn.pk):
+        return Attempt.Outcome.STOPPED
+    return Attempt.Outcome.DELIVERED if turns.marked({(str(message.session_id), message.message_id)}) else None
 
 
 def _used_up(message: Message, setback: Setback) -> Message.Reason | None:
@@ -421,12 +379,12 @@ def _lanes_of(message: Message, own: str) -> set[str]:
 
 
 def _settle_failed(message: Message, *, reason: Message.Reason, error: str, now: datetime, by_sender: bool = False) -> bool:
-    changed = Message.objects.unsettled().filter(pk=message.pk).update(
-        status=Message.Status.FAILED, reason=reason, settled_at=now, lane=None, last_error=storable(error)
-    )  # fmt: skip
-    if not changed:
+    same_try = Message.objects.unsettled().filter(pk=message.pk, redeliveries=message.redeliveries)
+    if not same_try.update(status=Message.Status.FAILED, reason=reason, settled_at=now, lane=None, last_error=storable(error)):
         return False
     _close_attempts([message.pk], outcome=Attempt.Outcome.FAILED, error=error, now=now)
+    if message.sender is not None:
+        message.sender.refresh_from_db(fields=["archived_at"])  # it may be days since the turn began; its lane is locked
     if notices.wants_notice(message, withdrawn_by_sender=by_sender):
         _send_notice(message, reason=reason, error=error, now=now)
     return True
@@ -491,7 +449,7 @@ def redeliver(message: Message, *, who: str, now: datetime, reason: str = "") ->
 
 def _locked(message: Message) -> Message:
     """As it is now; until the transaction ends nobody purges it. Raises NotFound, if somebody has."""
-    rows = Message.objects.select_related("sender", "session").select_for_update(of=("self",))
+    rows = Message.objects.select_related("sender", "session__project").select_for_update(of=("self",))
     current = rows.filter(pk=message.pk).first()
     if current is None:
         raise NotFound
@@ -503,17 +461,11 @@ def _refuse_redelivery(current: Message) -> None:
         raise NotFailed(f"The message is {current.status}; only a failed one can be retried.", status=current.status)
     if current.kind == Message.Kind.SUBAGENT_TASK:
         raise TaskEnded
-    if current.session is None or current.session.archived_at is not None:
+    if _is_gone(current.session):
         raise TargetGone
 
 
 # --- sweep -----------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Swept:
-    expired: int
-    repaired: int
-
-
 def sweep(*, now: datetime) -> Swept:
     """Fail what expired while it waited anywhere in a lane, and repair what should not happen."""
     repaired = _repair_lanes(now=now)  # first, while ``now`` is now: later rows are not dated by a clock that ran ahead
@@ -534,12 +486,24 @@ def _expire(message: Message, *, now: datetime) -> bool:
 
 
 def _repair_lanes(*, now: datetime) -> int:
-    """Make due what waits where nobody would look: a lane without a due time, or one dated by a clock that ran ahead."""
+    """Make due what waits where nobody would look in time: a lane without a due time, or one dated by a clock that ran ahead.
+
+    Such a lane is due later than its head may run, or the head itself was dated so.
+    """
     waiting = Message.objects.filter(lane=OuterRef("key"))
-    ahead = waiting.filter(Q(accepted_at__gt=now) | Exists(Attempt.objects.filter(message=OuterRef("pk"), finished_at__gt=now)))
+    ahead = _dated_ahead(now=now)
+    head_may_run_at = Subquery(waiting.order_by("-status", "id").values("available_at")[:1])  # "processing" before "pending"
+    is_late = Q(due_at__gt=head_may_run_at) | Exists(ahead.filter(lane=OuterRef("key")))
     with durable():
-        stranded = Lane.objects.filter(Q(due_at=None) & Exists(waiting) | Q(due_at__gt=now, lease_owner=None) & Exists(ahead))
+        stranded = Lane.objects.filter(Q(due_at=None) & Exists(waiting) | Q(due_at__gt=now, lease_owner=None) & is_late)
         keys = list(stranded.locked().values_list("key", flat=True))
-        Message.objects.unsettled().filter(lane__in=keys, available_at__gt=now).update(available_at=now)
+        ahead.filter(lane__in=keys).update(available_at=now)
         lanes.look_now(keys, now=now)
     return len(keys)
+
+
+def _dated_ahead(*, now: datetime) -> MessageQuerySet:
+    """Waiting for a time that was reckoned by a clock that ran ahead: when they were accepted, tried or redelivered."""
+    tried = Attempt.objects.filter(message=OuterRef("pk"), finished_at__gt=now)
+    redelivered = Intervention.objects.filter(message=OuterRef("pk"), at__gt=now)
+    return Message.objects.unsettled().filter(Q(accepted_at__gt=now) | Exists(tried) | Exists(redelivered), available_at__gt=now)

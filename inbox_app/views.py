@@ -9,7 +9,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from inbox_app import serializers, transitions, waiting
+from inbox_app import long_poll, serializers, transitions
 from inbox_app.mailbox import message_named, page_of_messages
 from inbox_app.models import Message
 from inbox_app.tools import Tool, call, list_for_models
@@ -84,7 +84,7 @@ class MessageDetail(ApiView):
         response = Response(serializers.detail_of(message, now=database_now()))
         if asked["wait"] and message.lane is not None:
             # The ASGI handler awaits this and asks again: no thread and no connection waits (see suzent_site/asgi.py).
-            response.come_back = partial(waiting.until_settled, message.pk, seconds=asked["wait"])  # type: ignore[attr-defined]
+            response.come_back = partial(long_poll.until_settled, message.pk, seconds=asked["wait"])  # type: ignore[attr-defined]
         return response
 
 

@@ -6,21 +6,24 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from django.conf import settings
 from django.db import IntegrityError
 
 from sessions_app import lanes, turns
 from sessions_app.models import AGENT_ID, ApiToken, Project, Session
+from sessions_app.text import refuse_unstorable
 from suzent_site.errors import Conflict, Invalid, SuzentError
 from suzent_site.transactions import durable
 
 RESERVED_PREFIXES = ("ses_", "subagent-", "cron-", "social-", "suzent:", "peer:")
 TITLE_LIMIT = 200  # characters
+BATCH_AT_MOST = 20  # messages in one turn
 CONFIG_LIMIT = 64 * 1024  # bytes as JSON
 
 
@@ -41,7 +44,7 @@ def create_project(slug: str, *, name: str = "", runtimes: Sequence[str] | None 
     """Make a project. Raises Invalid, IdTaken."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", slug):
         raise Invalid("slug", "must be 1 to 64 letters, digits, - or _, and begin with a letter or digit")
-    project = Project(slug=slug, name=_one_line("name", name), roots=list(roots))
+    project = Project(slug=slug, name=_sound_title("name", name), roots=list(roots))
     if runtimes is not None:
         project.runtimes = _known_runtimes(runtimes)
     with durable():
@@ -51,33 +54,64 @@ def create_project(slug: str, *, name: str = "", runtimes: Sequence[str] | None 
     return project
 
 
-def open_session(
-    project: Project,
-    *,
-    now: datetime,
-    agent_id: str = "",
-    title: str = "",
-    runtime: str = "",
-    config: dict[str, Any] | None = None,
-    kind: Session.Kind = Session.Kind.INTERACTIVE,
-    parent: Session | None = None,
-) -> Session:
-    """Make a session and its lane. Without ``agent_id`` an id is made. Raises Invalid, IdTaken, SessionGone."""
-    session = Session(
-        agent_id=_free_to_choose(agent_id) if agent_id else f"ses_{secrets.token_hex(10)}",
-        project=project, title=_one_line("title", title), runtime=_allowed_runtime(project, runtime or project.runtimes[0]),
-        config=_sound_config(config or {}), kind=kind, parent=parent, created_at=now, updated_at=now,
-    )  # fmt: skip
-    try:
-        with durable():
-            _refuse_if_archived(project)
-            if Session.objects.filter(pk=session.pk).exists():
-                raise IdTaken
-            session.save(force_insert=True)
-            lanes.ensure(session.lane_key)
-    except IntegrityError as error:  # another connection took the id between the look and the insert
-        raise IdTaken from error
+class NewSession(TypedDict, total=False):
+    """What may be said of a session that is to be made."""
+
+    agent_id: str
+    title: str
+    runtime: str
+    config: dict[str, Any]
+    kind: Session.Kind
+    parent: Session | None
+
+
+def open_session(project: Project, *, now: datetime, **about: Unpack[NewSession]) -> Session:
+    """Make a session and its lane. Without ``agent_id`` an id is made. Raises Invalid, IdTaken, Conflict."""
+    session = _drafted(project, now=now, **about)
+    with _ids_taken_once(), durable():
+        _insert(session)
     return session
+
+
+def open_session_with_token(project: Project, *, now: datetime, **about: Unpack[NewSession]) -> tuple[Session, Minted]:
+    """Make a session, its lane and its token, or nothing. Raises as ``open_session``."""
+    session = _drafted(project, now=now, **about)
+    with _ids_taken_once(), durable():
+        _insert(session)
+        minted = _minted(project, session=session, now=now, expires_at=None)
+    return session, minted
+
+
+def _drafted(project: Project, *, now: datetime, **about: Unpack[NewSession]) -> Session:
+    agent_id = about.get("agent_id", "")
+    return Session(
+        agent_id=_free_to_choose(agent_id) if agent_id else f"ses_{secrets.token_hex(10)}",
+        project=project,
+        title=_sound_title("title", about.get("title", "")),
+        runtime=_allowed_runtime(project, about.get("runtime") or project.runtimes[0]),
+        config=_sound_config(about.get("config") or {}),
+        kind=about.get("kind", Session.Kind.INTERACTIVE),
+        parent=about.get("parent"),
+        created_at=now,
+        updated_at=now,
+    )
+
+
+@contextmanager
+def _ids_taken_once() -> Iterator[None]:
+    """Another connection may take the id between our look and our insert."""
+    try:
+        yield
+    except IntegrityError as error:
+        raise IdTaken from error
+
+
+def _insert(session: Session) -> None:
+    _refuse_if_archived(session.project)
+    if Session.objects.filter(pk=session.pk).exists():
+        raise IdTaken
+    session.save(force_insert=True)
+    lanes.ensure(session.lane_key)
 
 
 def change_session(
@@ -86,7 +120,7 @@ def change_session(
     """Change what may change of a session; None leaves a field as it is. Raises Invalid, SessionGone."""
     changes: dict[str, Any] = {"updated_at": now}
     if title is not None:
-        changes["title"] = _one_line("title", title)
+        changes["title"] = _sound_title("title", title)
     if runtime is not None:
         changes["runtime"] = _allowed_runtime(session.project, runtime)
     if config is not None:
@@ -148,12 +182,16 @@ def mint_token(project: Project, *, now: datetime, session: Session | None = Non
     """Make a bearer token of a session, or of the project where there is none. Raises Invalid."""
     if session is not None and session.project_id != project.pk:
         raise Invalid("agent", "belongs to another project")
-    secret = secrets.token_urlsafe(32)
     with durable():
-        token = ApiToken.objects.create(
-            digest=digest_of(secret), hint=f"{secret[:4]}…{secret[-4:]}", project=project, session=session,
-            created_at=now, expires_at=expires_at,
-        )  # fmt: skip
+        return _minted(project, session=session, now=now, expires_at=expires_at)
+
+
+def _minted(project: Project, *, session: Session | None, now: datetime, expires_at: datetime | None) -> Minted:
+    secret = secrets.token_urlsafe(32)
+    token = ApiToken.objects.create(
+        digest=digest_of(secret), hint=f"{secret[:4]}…{secret[-4:]}", project=project, session=session,
+        created_at=now, expires_at=expires_at,
+    )  # fmt: skip
     return Minted(token, secret)
 
 
@@ -181,11 +219,10 @@ def _free_to_choose(agent_id: str) -> str:
     return agent_id
 
 
-def _one_line(field: str, text: str) -> str:
+def _sound_title(field: str, text: str) -> str:
     if len(text) > TITLE_LIMIT:
         raise Invalid(field, f"must be at most {TITLE_LIMIT} characters; it has {len(text)}")
-    if "\x00" in text:
-        raise Invalid(field, "must not contain NUL")
+    refuse_unstorable(text, field=field)
     return text
 
 
@@ -205,12 +242,27 @@ def _known_runtimes(runtimes: Sequence[str]) -> list[str]:
 def _sound_config(config: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise Invalid("config", "must be a JSON object")
-    written = json.dumps(config)
+    try:
+        written = json.dumps(config, allow_nan=False)
+    except ValueError as error:
+        raise Invalid("config", "must be JSON, which has no NaN and no Infinity") from error
     if len(written) > CONFIG_LIMIT:
         raise Invalid("config", f"must be at most {CONFIG_LIMIT} bytes as JSON; it has {len(written)}")
-    if "\\u0000" in written:
-        raise Invalid("config", "must not contain NUL")
+    refuse_unstorable(config, field="config")
+    _refuse_unsound_batch(config)
     return config
+
+
+def batch_size(config: dict[str, Any]) -> int:
+    """How many messages that wait for a session one turn of it takes: ``config.batch``, true or a number; 1 without it."""
+    wished = config.get("batch", False)
+    return BATCH_AT_MOST if wished is True else int(wished) or 1
+
+
+def _refuse_unsound_batch(config: dict[str, Any]) -> None:
+    wished = config.get("batch", False)
+    if not isinstance(wished, bool) and not (isinstance(wished, int) and 1 <= wished <= BATCH_AT_MOST):
+        raise Invalid("config.batch", f"must be true, false or a whole number from 1 to {BATCH_AT_MOST}")
 
 
 def _refuse_if_archived(project: Project) -> None:

@@ -47,7 +47,7 @@ class LaneHolder:
         self._doubtful: set[str] = set()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lane-holder", daemon=True)
-        self._beaten = (-1, 0.0)
+        self._beaten = (0, 0.0)
 
     def __enter__(self) -> LaneHolder:
         with durable():
@@ -76,9 +76,12 @@ class LaneHolder:
         self._watched.pop(key, None)
 
     def beat(self, *, free: int) -> None:
-        """Say that the claim loop lives and how many turns it would take. Writes only what is new or due."""
+        """Say that the claim loop lives and how many turns it would take.
+
+        Written at once when it becomes full or has room again, else twice a second.
+        """
         told, at = self._beaten
-        if free == told and time.monotonic() - at < BEAT_EVERY:
+        if (free > 0) == (told > 0) and time.monotonic() - at < BEAT_EVERY:
             return
         with durable():
             Holder.objects.filter(pk=self.owner).update(free=free, beat_at=database_now())

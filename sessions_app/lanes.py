@@ -139,7 +139,7 @@ def pause(key: str, *, now: datetime) -> bool:
 def resume(key: str, *, now: datetime) -> bool:
     """Go on where ``pause`` stopped. False: it was not paused."""
     with durable():
-        resumed = Lane.objects.filter(key=key, paused_at__isnull=False).update(paused_at=None) == 1
+        resumed = Lane.objects.paused().filter(key=key).update(paused_at=None) == 1
         look_now([key], now=now)
         wake_on_commit()
     return resumed

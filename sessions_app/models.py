@@ -118,7 +118,7 @@ class Turn(models.Model):
             models.UniqueConstraint(fields=["session"], condition=Q(finished_at=None), name="turn_one_running_per_session"),
         ]
         indexes = [
-            # Reader: Session admin, newest turn of a session first.
+            # Reader: admin/sessions.py, conversation_of: the newest turns of a session.
             models.Index(fields=["session", "-id"], name="turn_newest"),
             # Reader: TurnQuerySet.finished_before, retention.
             models.Index(fields=["finished_at"], condition=Q(finished_at__isnull=False), name="turn_finished"),

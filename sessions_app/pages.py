@@ -35,7 +35,7 @@ def page_of_sessions(sessions: SessionQuerySet, *, limit: int, cursor: str = "")
         updated_at, agent_id = unseal("sessions", cursor)
         moment = datetime.fromisoformat(updated_at)
         sessions = sessions.filter(Q(updated_at__lt=moment) | Q(updated_at=moment, agent_id__gt=agent_id))
-    found = list(sessions.order_by("-updated_at", "agent_id")[: limit + 1])
+    found = list(sessions.recent()[: limit + 1])
     page = found[:limit]
     if len(found) == len(page):
         return page, None

@@ -10,13 +10,12 @@ from typing import IO, Any, NoReturn
 
 from rest_framework.parsers import BaseParser
 
+from sessions_app.text import WHOLE_BODY, refuse_unstorable, shown
 from suzent_site.errors import Invalid, SuzentError
 
 BODY_LIMIT = 1024 * 1024  # bytes
 DEPTH_LIMIT = 32  # levels of arrays and objects
 INTEGER_DIGITS = 18  # more do not fit into the databases' 64 bits
-NAME_SHOWN = 64  # characters of a caller's field name that an answer repeats
-WHOLE_BODY = "body"
 # Valid UTF-8 without raw control characters can hold a NUL or half of a surrogate pair only as such an escape.
 _SUSPICIOUS = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
@@ -60,16 +59,8 @@ def read_object(body: bytes) -> dict[str, Any]:
         raise Invalid(WHOLE_BODY, "must be a JSON object")
     _refuse_deep_nesting(value)
     if _SUSPICIOUS.search(body):
-        _refuse_unstorable(value)
+        refuse_unstorable(value, field="")
     return value
-
-
-def shown(name: str) -> str:
-    """A caller's own name for a field, harmless in answers and logs."""
-    if name.isascii() and name.isprintable():
-        return name[:NAME_SHOWN]
-    printable = name[:NAME_SHOWN].encode("ascii", "backslashreplace").decode("ascii")
-    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in printable)
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -105,25 +96,3 @@ def _refuse_deep_nesting(value: dict[str, Any]) -> None:
         if not level:
             return
     raise Invalid(WHOLE_BODY, f"is nested deeper than {DEPTH_LIMIT} levels")
-
-
-def _refuse_unstorable(item: Any, *, field: str = "") -> None:
-    """Look through all strings and names; the nesting is known to be shallow."""
-    if isinstance(item, str):
-        refuse_unstorable_text(field or WHOLE_BODY, item)
-    elif isinstance(item, list):
-        for child in item:
-            _refuse_unstorable(child, field=field)
-    elif isinstance(item, dict):
-        for name, child in item.items():
-            inner = f"{field}.{shown(name)}" if field else shown(name)
-            refuse_unstorable_text(inner, name)
-            _refuse_unstorable(child, field=inner)
-
-
-def refuse_unstorable_text(field: str, text: str) -> None:
-    """No NUL, which PostgreSQL cannot store, and no half of a surrogate pair, which is no character."""
-    if "\0" in text:
-        raise Invalid(field, "must not contain the NUL character")
-    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
-        raise Invalid(field, "contains half of a surrogate pair")

@@ -29,7 +29,8 @@ class SessionQuerySet(QuerySet["Session"]):
         return self.open().filter(Exists(from_turns._default_manager.filter(session=OuterRef("pk"), finished_at=None)))
 
     def recent(self) -> SessionQuerySet:
-        return self.open().order_by("-updated_at", "agent_id")
+        """Those that changed last first."""
+        return self.order_by("-updated_at", "agent_id")
 
 
 class TurnQuerySet(QuerySet["Turn"]):
@@ -59,6 +60,9 @@ class LaneQuerySet(QuerySet["Lane"]):
             Q(lease_until=None) | Q(lease_until__lte=now),
             Q(wanted_until=None) | Q(wanted_until__lte=now),
         )
+
+    def paused(self) -> LaneQuerySet:
+        return self.filter(paused_at__isnull=False)
 
     def held_by(self, owner: str) -> LaneQuerySet:
         return self.filter(lease_owner=owner)

@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from sessions_app.models import AGENT_ID, Session
 from sessions_app.pages import STATUSES
-from sessions_app.parsers import refuse_unstorable_text, shown
+from sessions_app.text import refuse_unstorable, shown
 
 PAGE_LIMIT = 50
 TITLE_LENGTH = 200
@@ -24,7 +24,7 @@ class Text(serializers.CharField):
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):
             self.fail("invalid")
-        refuse_unstorable_text(str(self.field_name), data)
+        refuse_unstorable(data, field=str(self.field_name))
         return super().to_internal_value(data)
 
 

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from sessions_app.models import Session, TranscriptEntry
 
 READ_LIMIT = 20_000  # characters of text in one page
+PROVENANCE = "provenance"  # the type of the part that says where a user entry comes from; only the server writes it
 ENTRY_LIMIT = 1_000  # entries in one page, should they be empty
 
 
 @dataclass(frozen=True)
 class Line:
+    """``thread``: for an entry that a message made, its ``message_id``, ``sender`` and ``in_reply_to``; else empty."""
+
     seq: int
     role: str
     text: str
     created_at: datetime
+    thread: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -35,10 +40,16 @@ def read(session: Session, *, before: int | None = None) -> Page:
     visible = TranscriptEntry.objects.filter(session=session, visible=True)
     count = visible.count()
     older = visible if before is None else visible.filter(seq__lt=before)
-    newest_first = older.order_by("-seq").values_list("seq", "role", "text", "created_at")[:ENTRY_LIMIT]
-    lines, cut = _fitting(Line(*row) for row in newest_first.iterator(chunk_size=50))
+    newest_first = older.order_by("-seq").only("seq", "role", "text", "created_at", "parts")[:ENTRY_LIMIT]
+    lines, cut = _fitting(_line(entry) for entry in newest_first.iterator(chunk_size=50))
     omitted = older.filter(seq__lt=lines[0].seq).count() if lines else 0
     return Page(lines=lines, count=count, omitted=omitted, truncated=cut or omitted > 0)
+
+
+def _line(entry: TranscriptEntry) -> Line:
+    header = next((part for part in entry.parts if isinstance(part, dict) and part.get("type") == PROVENANCE), {})
+    thread = {name: header.get(name) for name in ("message_id", "sender", "in_reply_to")} if header else {}
+    return Line(entry.seq, entry.role, entry.text, entry.created_at, thread)
 
 
 def _fitting(newest_first: Iterable[Line]) -> tuple[list[Line], bool]:

@@ -98,8 +98,7 @@ def commit(commits: Sequence[Commit], *, now: datetime) -> dict[int, Turn.State]
 
 def fail(turn_id: int, *, error: str, now: datetime) -> None:
     """End a running turn that has nothing to commit: ``failed``, or ``stopped`` where a stop was asked for. A step."""
-    stopped = When(stop_requested_at__isnull=False, then=Value(Turn.State.STOPPED))
-    _running(turn_id).update(state=Case(stopped, default=Value(Turn.State.FAILED)), finished_at=now, error=storable(error))
+    _running(turn_id).update(state=_stopped_or(Turn.State.FAILED), finished_at=now, error=storable(error))
 
 
 def fence_off(session_id: str, *, error: str, now: datetime) -> None:
@@ -111,18 +110,11 @@ def was_asked_to_stop(turn_id: int) -> bool:
     return Turn.objects.stop_requested().filter(pk=turn_id).exists()
 
 
-def close_lost(session_ids: Collection[str], *, now: datetime) -> dict[str, bool]:
-    """End the turns that a former holder left running: session id -> whether it had been asked to stop.
-
-    A step of the claim's transaction.
-    """
-    left = list(Turn.objects.running().filter(session__in=session_ids))
-    for turn in left:
-        stopped = turn.stop_requested_at is not None
-        _running(turn.pk).update(
-            state=Turn.State.STOPPED if stopped else Turn.State.FAILED, finished_at=now, error="the process that ran it is gone"
-        )
-    return {turn.session_id: turn.stop_requested_at is not None for turn in left}
+def close_lost(session_ids: Collection[str], *, now: datetime) -> None:
+    """End the turns that a former holder left running, as ``fail`` does. A step of the claim's transaction."""
+    Turn.objects.running().filter(session__in=session_ids).update(
+        state=_stopped_or(Turn.State.FAILED), finished_at=now, error="the process that ran it is gone"
+    )
 
 
 def request_stop(session_ids: Collection[str], *, now: datetime) -> int:
@@ -138,12 +130,6 @@ def marked(keys: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
         session__in={session for session, _ in keys}, source=DeliveryMarker.Source.MESSAGE, key__in={key for _, key in keys}
     ).values_list("session_id", "key")
     return set(found) & set(keys)
-
-
-def ended_stopped(session_id: str, message_id: str) -> bool:
-    """Whether the newest turn of the session was stopped while it handled this message."""
-    newest = Turn.objects.filter(session=session_id).order_by("session", "-id").first()
-    return newest is not None and newest.state == Turn.State.STOPPED and message_id in newest.message_ids
 
 
 def forget(turn_ids: Collection[int], *, finished_before: datetime) -> int:
@@ -164,8 +150,7 @@ def history(session_id: str, limit: int) -> list[TranscriptEntry]:
 
 
 def _finish(commits: Sequence[Commit], *, now: datetime) -> None:
-    stopped = When(stop_requested_at__isnull=False, then=Value(Turn.State.STOPPED))
-    state = Case(stopped, default=Value(Turn.State.COMMITTED))
+    state = _stopped_or(Turn.State.COMMITTED)
     plain = [item.turn.pk for item in commits if not item.usage and not item.error]
     Turn.objects.running().filter(pk__in=plain).update(state=state, finished_at=now)
     for item in commits:
@@ -206,6 +191,11 @@ def _states(commits: Sequence[Commit]) -> dict[int, Turn.State]:
     epochs = {item.turn.pk: item.hold.epoch for item in commits}
     done = Turn.objects.filter(pk__in=epochs, state__in=[Turn.State.COMMITTED, Turn.State.STOPPED])
     return {pk: Turn.State(state) for pk, state, epoch in done.values_list("pk", "state", "epoch") if epochs[pk] == epoch}
+
+
+def _stopped_or(state: Turn.State) -> Case:
+    """The state of a turn that ends: ``stopped`` where a stop was asked for, however it ends."""
+    return Case(When(stop_requested_at__isnull=False, then=Value(Turn.State.STOPPED)), default=Value(state))
 
 
 def _running(turn_id: int) -> TurnQuerySet:

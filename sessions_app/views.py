@@ -91,9 +91,7 @@ class Sessions(ApiView):
         """Open a session. Its token is in this answer and never shown again."""
         asked = valid(serializers.NewSession, request.data)
         project = _project(caller_of(request), slug=asked.pop("project", None))
-        now = database_now()
-        session = actions.open_session(project, now=now, **asked)
-        minted = actions.mint_token(project, now=now, session=session)
+        session, minted = actions.open_session_with_token(project, now=database_now(), **asked)
         return Response({**_rendered([session])[0], "token": minted.secret}, status=201)
 
 

@@ -144,7 +144,7 @@ class RefusableForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean(self) -> dict[str, Any] | None:
         cleaned = super().clean()
         if self.refusal:
-            field = self.refusal.extra.get("field", "")
+            field = self.refusal.extra.get("field", "").partition(".")[0]  # config.batch: something within a field
             self.add_error(field if field in self.fields else None, self.refusal.detail)
         return cleaned
 

@@ -180,7 +180,16 @@ if _database["ENGINE"].endswith("sqlite3"):
         "init_command": f"PRAGMA journal_mode=WAL; PRAGMA synchronous={SUZENT_SQLITE_SYNCHRONOUS}; PRAGMA foreign_keys=ON;",
     }
     _database["TEST"] = {"NAME": str(SUZENT_DATA_DIR / f"test-{os.getpid()}.sqlite3")}
-elif not _database["ENGINE"].endswith("postgresql"):
+elif _database["ENGINE"].endswith("postgresql"):
+    _database["OPTIONS"] = {  # a server that went away without a word is noticed within 20 s, not after hours
+        "connect_timeout": 5,
+        "tcp_user_timeout": 20_000,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 2,
+        **_database.get("OPTIONS", {}),
+    }
+else:
     raise ImproperlyConfigured("DATABASE_URL must be sqlite:///… or postgres://….")
 
 REDIS_URL: str = env.str("REDIS_URL", default="")

@@ -9,9 +9,9 @@ from datetime import datetime
 import factory
 
 from inbox_app import transitions
+from inbox_app.deliveries import Acknowledgement, Draft, Setback, Work
 from inbox_app.models import Message
 from inbox_app.provenance import header
-from inbox_app.transitions import Acknowledgement, Draft, Setback, Work
 from sessions_app import actions, lanes, turns
 from sessions_app.clock import database_now
 from sessions_app.models import ApiToken, Lane, Project, Session, TranscriptEntry

@@ -42,13 +42,12 @@ SLEEPERS = (
     "suzent_site/transactions.py",
     "suzent_site/processes.py",  # its only sleep is the watch on a parent that may die
     "sessions_app/runtimes/",
-    # The loops of the workers and of their supervisor, between two passes.
-    "inbox_app/shift.py",
-    "inbox_app/supervisor.py",
+    # Between two looks at what is to end.
+    "inbox_app/cluster/supervisor.py",
     "inbox_app/bench/",  # the bench command's measurements
 )
 # Rule 9: around one delivery (dispatcher), and around one pass of a worker loop (shift, watchdog).
-BORDERS = {"inbox_app/dispatcher.py", "inbox_app/shift.py", "inbox_app/watchdog.py"}
+BORDERS = {"inbox_app/dispatcher.py", "inbox_app/shift.py", "inbox_app/cluster/watchdog.py"}
 
 
 @cache

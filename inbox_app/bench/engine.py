@@ -12,8 +12,8 @@ from django.utils import timezone
 from inbox_app import transitions
 from inbox_app.bench import rows
 from inbox_app.bench.figures import Figure, figure
+from inbox_app.deliveries import Acknowledgement, Draft, Work
 from inbox_app.models import Message
-from inbox_app.transitions import Acknowledgement, Draft, Work
 from sessions_app import actions, turns
 from sessions_app.clock import database_now
 

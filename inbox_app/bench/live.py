@@ -22,8 +22,8 @@ from django.utils import timezone
 from inbox_app import transitions, wake
 from inbox_app.bench import rows
 from inbox_app.bench.figures import Figure, figure, percentile
+from inbox_app.deliveries import Draft
 from inbox_app.models import Message, Wake
-from inbox_app.transitions import Draft
 from sessions_app import actions
 from sessions_app.clock import database_now
 from sessions_app.models import Holder, Session
@@ -54,7 +54,7 @@ class LiveBench:
     # --- HTTP ----------------------------------------------------------------------------------------------------
     def _http_sends(self) -> list[Figure]:
         self._say("sends over HTTP")
-        wait_for(_web_answers, "the web server")
+        wait_for(web_answers, "the web server")
         targets = rows.open_targets(self._project, "http", 20, now=timezone.now())
         token = actions.mint_token(self._project, now=timezone.now()).secret
         rates = []
@@ -219,7 +219,7 @@ def _nobody_on_duty() -> bool:
     return not Holder.objects.exists()
 
 
-def _web_answers() -> bool:
+def web_answers() -> bool:
     try:
         link = http.client.HTTPConnection(settings.SUZENT_HOST, settings.SUZENT_PORT, timeout=5)
         link.request("GET", "/healthz")

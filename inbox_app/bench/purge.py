@@ -20,8 +20,8 @@ from inbox_app import transitions
 from inbox_app.bench import rows
 from inbox_app.bench.figures import Figure, figure, percentile
 from inbox_app.bench.live import drain, started, wait_for, worker_answered
+from inbox_app.deliveries import Draft
 from inbox_app.models import Message
-from inbox_app.transitions import Draft
 from sessions_app import actions
 from sessions_app.clock import database_now
 

@@ -30,7 +30,7 @@ class LaneState(admin.SimpleListFilter):
         now = database_now()
         match self.value():
             case "paused":
-                return queryset.filter(paused_at__isnull=False)
+                return queryset.filter(pk__in=Lane.objects.paused().values("pk"))
             case "running":
                 return queryset.filter(lease_until__gt=now)
             case "stale":

@@ -29,12 +29,13 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from suzent_site.processes import children, descendants, process_started, state_of
+from suzent_site.processes import children, descendants, die_with_parent, process_started, state_of
 from tests.acceptance.gate import Gate
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -99,16 +100,17 @@ class Site:
             process = subprocess.Popen(
                 [sys.executable, "manage.py", *command], cwd=ROOT, env=self.environment,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                preexec_fn=partial(die_with_parent, os.getpid()),  # also when pytest itself is killed
             )
         self.started.append(process)
         return process
 
-    def up(self, *options: str, within: float = 20) -> subprocess.Popen[bytes]:
+    def up(self, *options: str, within: float = 60) -> subprocess.Popen[bytes]:
         process = self.start("up", *options)
         self.wait_for(lambda: "Suzent is ready" in self.log, within=within)
         return process
 
-    def cluster(self, *, within: float = 20) -> subprocess.Popen[bytes]:
+    def cluster(self, *, within: float = 60) -> subprocess.Popen[bytes]:
         """The cluster alone, returned once a worker has answered."""
         before = self.answered_at
         process = self.start("cluster")
@@ -132,7 +134,7 @@ class Site:
         """``manage.py <command>``, waited for."""
         return subprocess.run(
             [sys.executable, "manage.py", *command], cwd=ROOT, env=self.environment,
-            capture_output=True, text=True, timeout=60, check=check,
+            capture_output=True, text=True, timeout=120, check=check,
         )
 
     def command(self, *command: str):
@@ -276,7 +278,7 @@ class Site:
         """Kill the group, so that the order of birth tells again who does what in the next one."""
         old = {*self._crew()}
         self.kill(self._crew()[0])
-        self.wait_for(lambda: len(self._crew()) == WORKERS + 4 and not old & {*self._crew()}, within=15)
+        self.wait_for(lambda: len(self._crew()) == WORKERS + 4 and not old & {*self._crew()}, within=30)
         self.wait_for_an_answer(within=15)
         return self.crew
 

@@ -16,6 +16,7 @@ class Gate:
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
+        self.is_open = False
         self.port = 0
         self.open()
 
@@ -23,10 +24,12 @@ class Gate:
         self._listener = socket.create_server(("127.0.0.1", self.port))
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+        self.is_open = True
 
     def shut(self) -> None:
         """Refuse new connections and break those there are."""
         assert self._listener
+        self.is_open = False
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
@@ -38,10 +41,18 @@ class Gate:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = listener.accept()
-                pair = client, socket.create_connection(self._server)
-                with self._lock:
-                    self._pairs.append(pair)
-                threading.Thread(target=self._pass_on, args=pair, daemon=True).start()
+                self._connect(client)
+
+    def _connect(self, client: socket.socket) -> None:
+        """With the server, or with nobody while that is down."""
+        try:
+            pair = client, socket.create_connection(self._server)
+        except OSError:
+            client.close()
+            return
+        with self._lock:
+            self._pairs.append(pair)
+        threading.Thread(target=self._pass_on, args=pair, daemon=True).start()
 
     def _pass_on(self, client: socket.socket, server: socket.socket) -> None:
         with client, server, contextlib.suppress(OSError):

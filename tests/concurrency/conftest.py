@@ -22,7 +22,7 @@ def together():
             barrier.wait(WAIT)
             try:
                 return act()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  # an error is an answer too
                 return error
             finally:
                 connection.close()
@@ -45,7 +45,7 @@ class Other:
         try:
             with stopping_before_commit(self):
                 self._result = act()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # an error is an answer too
             self._result = error
         finally:
             self._reached.set()

@@ -12,9 +12,10 @@ import pytest
 from django.db import connection
 
 from inbox_app import retention, transitions
+from inbox_app.deliveries import Acknowledgement, Draft, Judged, Setback, Work
 from inbox_app.errors import MessageIdConflict, NotFailed, NotPending, TargetGone
+from inbox_app.judgement import Judgement, Verdict
 from inbox_app.models import Attempt, DedupeKey, Message
-from inbox_app.transitions import Acknowledgement, Draft, Setback, Work
 from sessions_app import actions, lanes, turns
 from sessions_app.clock import database_now
 from sessions_app.models import Lane, Turn
@@ -89,7 +90,7 @@ def test_the_second_use_of_an_id_waits_for_the_first_and_answers_with_it(stopped
 def answer_of(act):
     try:
         return act()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # an error is an answer too
         return error
     finally:
         connection.close()
@@ -278,7 +279,7 @@ def test_redelivering_and_acknowledging_at_once_do_not_run_it_twice(together, _r
 def test_redelivering_while_it_fails_tells_the_sender_once_and_runs_it_once(together, _round):
     message = MessageFactory()
     work = claimed(message)
-    judged = transitions.Judged(work.hold, work.message, transitions.Judgement(transitions.Verdict.FAIL, Message.Reason.REJECTED))
+    judged = Judged(work.hold, work.message, Judgement(Verdict.FAIL, Message.Reason.REJECTED))
     _, answer = together(lambda: transitions.fail(judged, now=database_now()), lambda: redeliver(message))
     redelivered = not isinstance(answer, NotFailed)
     assert row(message).status == ("pending" if redelivered else "failed")
@@ -327,13 +328,13 @@ def test_two_that_fail_mail_of_each_other_do_not_deadlock(together):
     """Each failure locks its own lane and the sender's."""
     project = ProjectFactory()
     a, b = SessionFactory(project=project), SessionFactory(project=project)
+    setback = Setback("no", database_now(), charged=True)
     for _ in range(5):
         works = [claimed(MessageFactory(sender=one, target=other)) for one, other in ((a, b), (b, a))]
-        setback = Setback("no", database_now(), charged=True)
         Message.objects.filter(pk__in=[work.message.pk for work in works]).update(max_attempts=1)
         for work in works:
             work.message.max_attempts = 1
-        results = together(*[lambda work=work: transitions.release(work, setback, now=database_now()) for work in works])
+        results = together(*[lambda work=work, setback=setback: transitions.release(work, setback, now=database_now()) for work in works])
         assert results == [True, True]
         for notice in Message.objects.filter(kind="delivery_failure", status="pending"):
             withdraw(notice)

@@ -56,6 +56,11 @@ class SaysNothing(Runtime):
         return TurnResult(None)
 
 
+class AnswersNone(Runtime):
+    def run(self, turn):
+        return None
+
+
 class SaysText(Runtime):
     def run(self, turn):
         return "no result at all"
@@ -68,5 +73,5 @@ class SaysUnstorable(Runtime):
 
 RUNTIMES = {
     name: f"{__name__}.{name}"
-    for name in ("Hanging", "StopsAngrily", "Quits", "Raises", "Away", "SaysParts", "SaysNothing", "SaysText", "SaysUnstorable")
+    for name in ("Hanging", "StopsAngrily", "Quits", "Raises", "Away", "SaysParts", "SaysNothing", "AnswersNone", "SaysText", "SaysUnstorable")
 }

@@ -8,12 +8,13 @@ from django.db import connection
 from inbox_app import retention
 from inbox_app.models import Attempt, DedupeKey, Message
 from sessions_app import transcripts, turns
+from sessions_app.admin.sessions import conversation_of
 from sessions_app.clock import database_now
 from sessions_app.models import DeliveryMarker, Lane, Session, TranscriptEntry, Turn
 from tests.factories import ProjectFactory, SessionFactory
 
 pytestmark = pytest.mark.django_db
-SESSIONS, MESSAGES, LONG = 400, 8_000, 3_000  # rows; enough for a planner to prefer an index
+SESSIONS, LANES, MESSAGES, LONG = 400, 6_000, 8_000, 3_000  # rows; enough for a planner to prefer an index
 NOW = database_now
 
 
@@ -44,7 +45,7 @@ def much():
     first = SessionFactory(project=project, agent_id="a-0")
     about = {"project": project, "created_at": now, "updated_at": now}
     Session.objects.bulk_create([Session(agent_id=f"a-{number}", **about) for number in range(1, SESSIONS)])
-    Lane.objects.bulk_create([Lane(key=f"agent:a-{number}") for number in range(1, SESSIONS)])
+    Lane.objects.bulk_create([Lane(key=f"agent:a-{number}") for number in range(1, LANES)])
     Lane.objects.filter(key__in=[f"agent:a-{number}" for number in range(5)]).update(due_at=now)
     until = now + timedelta(seconds=30)
     Lane.objects.filter(key="agent:a-9").update(lease_owner="one", lease_until=until, due_at=until)
@@ -102,11 +103,11 @@ READERS = {
     "message_overdue": lambda _: list(Message.objects.overdue(NOW() + timedelta(hours=3)).order_by("valid_until")[:200]),
     "message_sent": lambda session: list(Message.objects.filter(sender=session).order_by("-pk")[:50]),
     "message_received": lambda session: list(Message.objects.filter(session=session).order_by("-pk")[:50]),
-    "message_failed": lambda _: list(Message.objects.failed().order_by("-pk")[:50]),
+    "message_failed": lambda session: list(Message.objects.filter(project__in=[session.project]).in_status("failed").order_by("-pk")[:50]),
     "message_id_once_per_project": lambda session: Message.objects.filter(project=session.project, message_id="m-7").first(),
     "transcript_position": lambda session: turns.history(session.pk, 20),
     "delivery_marker_once": lambda session: turns.marked({(session.pk, "m-20"), ("a-3", "m-7")}),
-    "turn_newest": lambda session: turns.ended_stopped(session.pk, "m-1"),
+    "turn_newest": lambda session: list(conversation_of(session.pk, before="")["turns"]),
     "turn_one_running_per_session": lambda session: turns.close_lost([session.pk, "a-77"], now=NOW()),
     "session_recent": lambda session: list(Session.objects.addressable_from(session.project).recent()[:20]),
     "attempt_numbered": lambda _: list(Attempt.objects.filter(message=Message.objects.order_by("pk").first()).order_by("number")),
@@ -119,7 +120,6 @@ READERS = {
 
 
 HEADS = {
-    "head_of": lambda session: Message.objects.head_of(session.lane_key),
     "heads": lambda session: Message.objects.heads([session.lane_key, "agent:a-3"]),
     "room in the mailbox": lambda session: Message.objects.filter(lane=session.lane_key).order_by()[999:1000].exists(),
 }

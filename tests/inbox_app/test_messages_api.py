@@ -7,6 +7,7 @@ import time_machine
 from django.utils import timezone
 
 from inbox_app import transitions
+from inbox_app.deliveries import Setback
 from inbox_app.models import Message
 from sessions_app import lanes
 from sessions_app.actions import archive_session
@@ -42,7 +43,7 @@ def test_a_message_tells_each_stage(town, sent):
     assert running["waiting_for"].startswith("the end of its turn, which began at ")
     transitions.release(
         claimed_work,
-        transitions.Setback("it broke", timezone.now() + timedelta(seconds=60), charged=True),
+        Setback("it broke", timezone.now() + timedelta(seconds=60), charged=True),
         now=timezone.now(),
     )
     again = read(town.planner.api)

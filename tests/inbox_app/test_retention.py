@@ -10,10 +10,10 @@ from django.utils import timezone
 from django_q.models import Task
 
 from inbox_app import dispatcher, retention, tasks, transitions
+from inbox_app.deliveries import Acknowledgement, Draft, Setback
 from inbox_app.errors import MessageIdConflict
 from inbox_app.models import Attempt, DedupeKey, Intervention, Message
 from inbox_app.retention import LARGEST, SMALLEST, Pace
-from inbox_app.transitions import Acknowledgement, Draft, Setback
 from sessions_app.clock import database_now
 from sessions_app.models import DeliveryMarker, Lane, TranscriptEntry, Turn
 from suzent_site.errors import NotFound

@@ -217,6 +217,16 @@ def test_read_gives_the_transcript_in_order(town):
     assert (answer["agent_id"], answer["kind"], answer["status"], answer["title"]) == ("writer", "interactive", "idle", "Writer")
 
 
+def test_read_shows_the_thread_of_what_a_message_made(town):
+    town.planner.api.send("writer", "a question", message_id="q-1")
+    delivered(town.writer)
+    town.writer.api.send("planner", "an answer", message_id="a-1", in_reply_to="q-1")
+    delivered(town.planner)
+    asked, echoed = town.writer.api.tool("agent_read", agent_id="planner").json()["messages"]
+    assert (asked["message_id"], asked["sender"], asked["in_reply_to"]) == ("a-1", "writer", "q-1")
+    assert set(echoed) == {"seq", "role", "text", "created_at"}
+
+
 def test_read_leaves_out_the_oldest_beyond_its_limit_and_pages_back(town):
     written(town, town.writer, "a" * 8_000, "b" * 8_000)
     newest = town.planner.api.tool("agent_read", agent_id="writer").json()

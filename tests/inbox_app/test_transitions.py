@@ -7,10 +7,10 @@ from django.db import IntegrityError, transaction
 from django.test import override_settings
 
 from inbox_app import transitions
+from inbox_app.deliveries import Acknowledgement, Draft, Judged, Setback, Swept, Work
 from inbox_app.errors import HopLimit, MailboxFull, MessageIdConflict, NotFailed, NotPending, TargetGone
-from inbox_app.judgement import Verdict
+from inbox_app.judgement import Judgement, Verdict
 from inbox_app.models import CONTENT_LIMIT, Attempt, Message
-from inbox_app.transitions import Acknowledgement, Draft, Judged, Setback, Work
 from sessions_app import actions, lanes, turns
 from sessions_app.clock import database_now
 from sessions_app.models import Lane, Session, Turn
@@ -55,7 +55,7 @@ def release(work, *, now=None, error="boom", wait=timedelta(0), **costs):
 
 
 def fail(work, reason=Message.Reason.REJECTED, error="no"):
-    judged = Judged(work.hold, work.message, transitions.Judgement(Verdict.FAIL, reason, error))
+    judged = Judged(work.hold, work.message, Judgement(Verdict.FAIL, reason, error))
     return transitions.fail(judged, now=database_now())
 
 
@@ -701,6 +701,15 @@ def test_failing_twice_tells_once():
     assert len(notices()) == 1
 
 
+def test_what_was_withdrawn_between_judgement_and_failure_stays_withdrawn_and_is_told_once():
+    message = MessageFactory(valid_for=minute)
+    [judged] = claim(now=database_now() + minute)
+    withdraw(message, by_sender=False)
+    settle([judged])
+    assert (row(message).reason, len(notices())) == ("withdrawn", 1)
+    assert lane_of(message).lease_owner is None
+
+
 def test_a_fail_that_finds_the_marker_delivers():
     work = committed(claimed(MessageFactory()))
     assert fail(work)
@@ -881,7 +890,7 @@ def test_the_sweep_leaves_a_sound_installation_alone():
     release(claimed(MessageFactory()), wait=hour, charged=True)
     delivered(MessageFactory())
     MessageFactory()
-    assert transitions.sweep(now=database_now()) == transitions.Swept(expired=0, repaired=0)
+    assert transitions.sweep(now=database_now()) == Swept(expired=0, repaired=0)
 
 
 def test_the_sweep_makes_a_stranded_lane_due():

@@ -82,10 +82,13 @@ def test_an_id_is_never_used_again_not_even_in_another_project(project):
     [
         ({"title": "t" * 201}, "title"),
         ({"title": "a\x00"}, "title"),
+        ({"title": "half of a pair: \ud800"}, "title"),
         ({"runtime": "unheard-of"}, "runtime"),
         ({"config": ["not", "an", "object"]}, "config"),
         ({"config": {"x": "y" * 70_000}}, "config"),
         ({"config": {"x": "a\x00"}}, "config"),
+        ({"config": {"x": "half of a pair: \ud800"}}, "config"),
+        ({"config": {"x": float("nan")}}, "config"),
     ],
 )
 def test_what_a_session_cannot_be_is_refused_by_field(project, about, field):
@@ -93,6 +96,11 @@ def test_what_a_session_cannot_be_is_refused_by_field(project, about, field):
         open_session(project, **about)
     assert field in str(refused.value.extra) + refused.value.detail
     assert not Session.objects.exists()
+
+
+def test_a_config_may_speak_of_an_escape(project):
+    config = {"instructions": "never write \\u0000"}
+    assert open_session(project, config=config).config == config
 
 
 def test_a_runtime_that_the_project_does_not_allow_is_refused():

@@ -90,6 +90,7 @@ def test_a_session_without_an_id_gets_one(browser):
     [
         ("agent_id", "ses_mine"), ("agent_id", "a b"), ("agent_id", "peer:1"), ("agent_id", "x" * 129), ("title", "x" * 201),
         ("runtime", "magic"), ("config", "["), ("config", "[1]"), ("config", '{"a": "\\u0000"}'), ("project", "nowhere"),
+        ("config", '{"a": NaN}'), ("config", '{"batch": 0}'),
     ],
 )  # fmt: skip
 def test_a_bad_session_is_refused_beside_its_field(browser, field, value):

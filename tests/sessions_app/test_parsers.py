@@ -50,10 +50,10 @@ def test_an_object_is_read_as_it_is():
     ids=lambda body: repr(body[:24]),
 )
 def test_txt_03_what_is_not_one_plain_object_is_refused_at_once(body):
-    begun = time.monotonic()
+    begun = time.thread_time()  # of this thread's processor: the machine has others to serve
     with pytest.raises(Invalid):
         read_object(body)
-    assert time.monotonic() - begun < 1
+    assert time.thread_time() - begun < 1
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,15 @@ def test_a_whole_surrogate_pair_is_a_character():
     assert read_object(b'{"a": "\\ud83d\\ude00"}') == {"a": "\N{GRINNING FACE}"}
 
 
-def test_a_large_body_of_many_small_things_is_read_in_time():
+def test_a_large_body_of_many_small_things_costs_a_bounded_multiple_of_reading_it_carelessly():
     body = json.dumps({"z": "\N{GRINNING FACE}", "a": [[]] * 260_000}).encode()
-    begun = time.thread_time()  # of this thread's CPU: the machine has others to serve
-    read_object(body)
-    assert time.thread_time() - begun < 1
+    assert cpu_seconds(read_object, body) < 50 * cpu_seconds(json.loads, body)
+
+
+def cpu_seconds(read, body):
+    begun = time.thread_time()
+    read(body)
+    return time.thread_time() - begun
 
 
 def test_a_body_over_one_mebibyte_is_refused():

@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from inbox_app.supervisor import Supervisor
+from inbox_app.cluster.supervisor import Supervisor
 from suzent_site.processes import die_with_parent
 
 

@@ -24,12 +24,10 @@ class Command(ScriptCommand):
         create.add_argument("--config", metavar="JSON", default="{}", help="a JSON object for the runtime")
 
     def create(self, options: dict[str, Any]) -> dict[str, Any]:
-        project, now = chosen_project(options["project"]), database_now()
-        session = actions.open_session(
-            project, now=now, agent_id=options["id"], title=options["title"], runtime=options["runtime"],
-            config=_config(options["config"]),
+        session, minted = actions.open_session_with_token(
+            chosen_project(options["project"]), now=database_now(), agent_id=options["id"], title=options["title"],
+            runtime=options["runtime"], config=_config(options["config"]),
         )  # fmt: skip
-        minted = actions.mint_token(project, session=session, now=now)
         return {"agent_id": session.agent_id, "token": minted.secret}
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from inbox_app import pulse
+from inbox_app.cluster import task_counter
+from inbox_app.cluster.watched_time import WatchedClock
 from inbox_app.wake import ANSWER, enqueue
-from inbox_app.watched_time import WatchedClock
 
 PING_EVERY = 10.0  # seconds between questions to a group that gives no other sign of life
 ASK_AGAIN = 2.0  # seconds; a question may be lost with the broker's contents, or taken by another cluster
@@ -17,7 +17,7 @@ class Pings:
 
     def __init__(self, clock: WatchedClock) -> None:
         self._clock = clock
-        self._finished = pulse.finished_tasks()
+        self._finished = task_counter.finished_tasks()
         self._answered_at = clock.now
         self._asked_at = clock.now - ASK_AGAIN
         self._waiting_since: float | None = clock.now
@@ -38,5 +38,5 @@ class Pings:
             enqueue(ANSWER, now=now)
 
     def _has_finished_a_task(self) -> bool:
-        before, self._finished = self._finished, pulse.finished_tasks()
+        before, self._finished = self._finished, task_counter.finished_tasks()
         return self._finished != before

@@ -16,9 +16,9 @@ import structlog
 from django.db import DatabaseError, connections
 from django_q.cluster import Cluster
 
-from inbox_app import pulse
+from inbox_app.cluster import task_counter
+from inbox_app.cluster.watchdog import Watchdog, make_schedules
 from inbox_app.drain import request_drain
-from inbox_app.watchdog import Watchdog, make_schedules
 from suzent_site.broker import broker_error
 from suzent_site.processes import (
     Bell,
@@ -176,7 +176,7 @@ def _be_the_group(supervisor: int) -> NoReturn:
 
 
 def _run_cluster() -> None:
-    pulse.count_finished_tasks()
+    task_counter.count_finished_tasks()
     cluster = Cluster()
     cluster.start()
     cluster.sentinel.join()

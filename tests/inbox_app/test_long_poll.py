@@ -8,7 +8,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from inbox_app import waiting
+from inbox_app import long_poll
 from tests.asgi import Gone, ask, stop
 from tests.rest import delivered
 
@@ -25,7 +25,7 @@ def play(scenario):
 
     async def whole():
         await scenario()
-        await asyncio.sleep(waiting.POLL_SECONDS * 3)
+        await asyncio.sleep(long_poll.POLL_SECONDS * 3)
         await stop()
 
     asyncio.run(whole())
@@ -101,10 +101,10 @@ def test_a_client_that_goes_away_is_forgotten_and_the_poller_ends(town, sent):
             ask("GET", "/api/messages/m-1", query="wait=60", token=town.planner.api.token, hang_up=hang_up)
         )
         await asyncio.sleep(0.5)
-        assert waiting.waiters() == 1
+        assert long_poll.waiters() == 1
         hang_up.set()
         with pytest.raises(Gone):
             await asyncio.wait_for(waiter, 5)
-        assert waiting.waiters() == 0
+        assert long_poll.waiters() == 0
 
     play(scenario)

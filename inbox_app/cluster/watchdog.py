@@ -13,14 +13,14 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 from django_q.models import Schedule
 
+from inbox_app.cluster.pings import Pings
+from inbox_app.cluster.watched_time import Unchanged, WatchedClock
 from inbox_app.models import Wake
-from inbox_app.pings import Pings
 from inbox_app.wake import ANSWER, wake
-from inbox_app.watched_time import Unchanged, WatchedClock
 from sessions_app.clock import database_now
 from sessions_app.lanes import any_due, end_leases
 from sessions_app.models import Holder
-from suzent_site.broker import broker_error
+from suzent_site.broker import BROKER_ERRORS, broker_error
 from suzent_site.processes import boot_id, is_running, state_of, this_host
 from suzent_site.transactions import durable
 
@@ -32,6 +32,7 @@ IGNORED = 1.0  # seconds; mail that is due for longer without a shift at work ma
 STUCK_SHIFT = 15.0  # seconds at least until a shift is killed whose claim loop does not pass any more
 STUCK_SCHEDULER = 150.0  # seconds without a run of the minutely sweep; q2 looks at its schedules every 30
 FORGOTTEN_AFTER = timedelta(days=1)  # a machine or container whose holders are silent for so long is not coming back
+FAR_AHEAD = timedelta(minutes=3)  # a minutely sweep planned later than this was planned by a clock that has been set back
 AUXILIARIES = 3  # sentinel, monitor, pusher
 SWEEP = "sweep"
 
@@ -68,6 +69,8 @@ class Watchdog:
         except (OperationalError, InterfaceError) as error:
             self._note_outage(f"database: {_first_line(error)}")
             connection.close()
+        except BROKER_ERRORS as error:
+            self._note_outage(f"broker: {_first_line(error)}")
         except Exception:  # the border of the worker loop
             log.exception("watchdog_pass_failed")
 
@@ -118,7 +121,7 @@ class Watchdog:
             self.fruitless = 0
         if self._pings.unanswered_for >= self._patience(at_work) and self._clock.now >= self._indulgent_until:
             self._end_group(f"no task was finished for {self._pings.unanswered_for:.0f} s")
-        elif self._scheduler_is_stuck():
+        elif self._scheduler_is_stuck(now=now):
             self._end_group("its schedules do not run")
 
     def _is_complete(self) -> bool:
@@ -135,10 +138,13 @@ class Watchdog:
         answered = Wake.objects.filter(name=ANSWER).values_list("answered_at", flat=True).first()
         return bool(self._values.seconds("answered", answered) < SOON / 2)
 
-    def _scheduler_is_stuck(self) -> bool:
+    def _scheduler_is_stuck(self, *, now: datetime) -> bool:
         next_run = Schedule.objects.filter(name=SWEEP).values_list("next_run", flat=True).first()
         if next_run is None:
             make_schedules()
+        elif next_run > now + FAR_AHEAD:
+            log.warning("schedule_was_ahead", next_run=next_run)
+            Schedule.objects.filter(name=SWEEP).update(next_run=now)
         return self._values.seconds("sweep", next_run) >= STUCK_SCHEDULER
 
     def _end_group(self, reason: str) -> None:

@@ -23,7 +23,7 @@ def finished_tasks() -> int:
 
 def count_finished_tasks() -> None:
     """Count from now on; to be called in the group's main process before it forks."""
-    post_execute.connect(_count, dispatch_uid="inbox_app.pulse")
+    post_execute.connect(_count, dispatch_uid="inbox_app.cluster.task_counter")
 
 
 def _count(**_signal: Any) -> None:

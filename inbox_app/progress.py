@@ -23,7 +23,7 @@ def waiting_for(message: Message, *, now: datetime) -> str | None:
 
 
 def _obstacles(message: Message, *, lane: str, now: datetime) -> list[str]:
-    paused = Lane.objects.filter(key=lane, paused_at__isnull=False).exists()
+    paused = Lane.objects.paused().filter(key=lane).exists()
     ahead = Message.objects.unsettled().filter(lane=lane, pk__lt=message.pk).count()
     turn = Turn.objects.running().filter(session=message.session_id).first()
     words = [

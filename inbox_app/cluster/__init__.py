@@ -1,0 +1,1 @@
+"""``manage.py cluster``: a django-q2 cluster, kept at work by a supervisor above it."""
