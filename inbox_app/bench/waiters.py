@@ -15,8 +15,9 @@ from django.utils import timezone
 from inbox_app.bench.figures import Figure, figure, percentile
 from inbox_app.bench.live import memory_mb, started, wait_for, web_answers, worker_answered
 from inbox_app.bench.rows import open_targets
+from inbox_app.deliveries import Draft
 from inbox_app.models import Message
-from inbox_app.transitions import Draft, accept
+from inbox_app.transitions import accept
 from sessions_app import actions, lanes
 from sessions_app.clock import database_now
 from sessions_app.models import Session
