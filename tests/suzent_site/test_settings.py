@@ -76,3 +76,12 @@ def test_a_bad_setting_is_refused_by_name(tmp_path, name, value):
     process = started(tmp_path, **{name: value})
     assert process.returncode != 0
     assert f"ImproperlyConfigured: {name} must" in process.stderr
+
+
+def test_ids_are_kept_at_least_as_long_as_their_messages(tmp_path):
+    kept = "[s.SUZENT_RETENTION_DAYS, s.SUZENT_DEDUPE_DAYS]"
+    assert said(tmp_path, kept) == [30, 90]
+    assert said(tmp_path, kept, SUZENT_RETENTION_DAYS="400") == [400, 400]
+    refused = started(tmp_path, SUZENT_DEDUPE_DAYS="10")
+    assert refused.returncode != 0
+    assert "SUZENT_DEDUPE_DAYS must not be less than SUZENT_RETENTION_DAYS" in refused.stderr
