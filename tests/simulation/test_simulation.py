@@ -114,7 +114,7 @@ class Simulation(RuleBasedStateMachine):
     def perish(self, **about):
         self.world.work(how="die", wait=2, **about)
 
-    @precondition(lambda self: self.world.ghosts)
+    @precondition(lambda self: self.world.lost())
     @rule(ghost=few, how=st.sampled_from(["commit", "send", "acknowledge", "release"]))
     def haunt(self, **about):
         self.world.haunt(**about)
