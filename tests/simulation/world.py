@@ -544,12 +544,18 @@ class World:
     def stall(self, worker: int) -> None:
         self._worker(worker).stalled = True
 
-    def oversleep(self, worker: int) -> None:
-        """A dispatcher stalls past its lease, another takes what it held, and it comes back as a zombie."""
+    def oversleep(self, worker: int, *, alone: bool = False) -> None:
+        """A dispatcher stalls past its lease, another takes what it held, and it comes back as a zombie.
+
+        ``alone``: it takes its own lanes again, with its former turns still in hand.
+        """
         sleeper = self._worker(worker)
         sleeper.stalled = True
         self.pass_time(lanes.lease().total_seconds() + 1)
-        if self.awake():
+        if alone:
+            sleeper.stalled = False
+            self.claim(self.awake().index(sleeper), limit=len(self.agents))
+        elif self.awake():
             self.claim(worker, limit=len(self.agents))
         sleeper.stalled = False
 
