@@ -64,7 +64,6 @@ RUNTIMES = {
     "scripted": "sessions_app.runtimes.scripted.Scripted",
 }
 TOOLS = "inbox_app.tools.TurnTools"  # what turn.tools is
-TRANSPORTS = {"local": "inbox_app.transports.local.LocalTransport"}
 READINESS = ["inbox_app.readiness.worker_answered"]  # what /readyz asks besides the database: (*, now) -> what is wrong
 WAKE = "inbox_app.wake.wake"  # called on commit when a lane has come due
 
@@ -129,7 +128,7 @@ TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 FORMAT_MODULE_PATH = "suzent_site.formats"
 APPEND_SLASH = False
-DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024  # bytes; a larger body is 413
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024  # bytes; a larger body is 413, see asgi.py and errors.BodyTooLarge
 
 # --- Who may call, and from where ------------------------------------------------------------------------------
 
@@ -162,7 +161,8 @@ SESSION_COOKIE_HTTPONLY = True
 SECURE_HSTS_SECONDS = 31_536_000 if _secure else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = _secure
 SECURE_SSL_REDIRECT = False  # TLS ends at the operator's proxy, which redirects; uvicorn speaks plain HTTP
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SUZENT_TRUSTED_PROXIES else None
+# No SECURE_PROXY_SSL_HEADER: it would believe anybody's X-Forwarded-Proto. The web command has uvicorn read these headers,
+# from the trusted proxies alone, and hand on the scheme.
 SECURE_CONTENT_TYPE_NOSNIFF = True
 X_FRAME_OPTIONS = "DENY"
 SILENCED_SYSTEM_CHECKS = ["security.W008"] + ([] if _secure else ["security.W004", "security.W012", "security.W016"])

@@ -47,6 +47,12 @@ def test_redis_takes_over_broker_and_cache(tmp_path):
     assert cache == redis_url
 
 
+def test_a_forwarded_header_proves_nothing_by_itself(tmp_path):
+    request = "__import__('django.test').test.RequestFactory().get('/', headers={'x-forwarded-proto': 'https'})"
+    proxied = {"SUZENT_TRUSTED_PROXIES": "10.0.0.1", "DJANGO_SETTINGS_MODULE": "suzent_site.settings"}
+    assert said(tmp_path, f"{request}.is_secure()", **proxied) is False
+
+
 def test_the_public_url_turns_on_what_https_needs(tmp_path):
     expression = "[s.ALLOWED_HOSTS, s.CSRF_TRUSTED_ORIGINS, s.SESSION_COOKIE_SECURE, s.SECURE_HSTS_SECONDS > 0]"
     hosts, origins, *secure = said(tmp_path, expression, SUZENT_PUBLIC_URL="https://suzent.example/")
