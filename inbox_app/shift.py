@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 from django.conf import settings
-from django.db import connection
+from django.db import InterfaceError, OperationalError, connection
 from django_q.conf import Conf
 
 from inbox_app import dispatcher, transitions, wake
@@ -46,11 +46,22 @@ def run_shift() -> None:
     with LaneHolder(Holder.Kind.SHIFT) as holder:
         shift = Shift(holder, nursery)
         try:
-            while shift.on_duty():
+            while _goes_on(shift):
                 _pass(shift)
         finally:
             shift.leave()
     connection.close()
+
+
+def _goes_on(shift: Shift) -> bool:
+    """Without a database it cannot leave in order: it stays until there is one, or until it is asked to stop."""
+    try:
+        return shift.on_duty()
+    except (OperationalError, InterfaceError) as error:
+        log.warning("shift_cannot_leave", owner=shift.owner, error=type(error).__name__)
+        connection.close()
+        shift.rest(PAUSE_AFTER_ERROR)
+        return not draining()
 
 
 def _pass(shift: Shift) -> None:

@@ -120,6 +120,19 @@ def test_a_turn_that_ends_badly_while_the_database_is_away_goes_on_when_it_is_ba
     assert (outcomes(site, mail), column(site, "losses", mail)) == (tries, 0)
 
 
+@pytest.mark.postgresql
+def test_a_shift_that_would_leave_while_the_database_is_away_leaves_in_order_afterwards(start):
+    """Its row, left behind, would have its process killed for being silent, and the next shift with it."""
+    gates = []
+    site = start(gates=gates)
+    site.wait_until_delivered(site.send(site.token, "helper", "hello"), within=10)
+    gates[0].shut()
+    time.sleep(4)  # it lingers for two
+    gates[0].open()
+    site.wait_for(lambda: not site.rows("SELECT 1 FROM sessions_app_holder"), within=10)
+    site.wait_until_delivered(site.send(site.token, "helper", "hello again"), within=10)
+
+
 def test_a_turn_three_times_as_long_as_the_lease_runs_once(start, effects):
     """LSE-01."""
     site = start()
