@@ -13,9 +13,8 @@ from django.views import defaults
 from rest_framework import exceptions as rest
 from rest_framework.response import Response
 
-from sessions_app.parsers import BodyTooLarge
 from sessions_app.text import WHOLE_BODY
-from suzent_site.errors import Invalid, NotFound, Refused, SuzentError
+from suzent_site.errors import BodyTooLarge, Invalid, NotFound, Refused, SuzentError
 
 log = structlog.get_logger(__name__)
 API_PREFIX = "/api"

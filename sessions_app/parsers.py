@@ -8,23 +8,16 @@ import re
 from collections.abc import Mapping
 from typing import IO, Any, NoReturn
 
+from django.conf import settings
 from rest_framework.parsers import BaseParser
 
 from sessions_app.text import WHOLE_BODY, refuse_unstorable, shown
-from suzent_site.errors import Invalid, SuzentError
+from suzent_site.errors import BodyTooLarge, Invalid
 
-BODY_LIMIT = 1024 * 1024  # bytes
 DEPTH_LIMIT = 32  # levels of arrays and objects
 INTEGER_DIGITS = 18  # more do not fit into the databases' 64 bits
 # Valid UTF-8 without raw control characters can hold a NUL or half of a surrogate pair only as such an escape.
 _SUSPICIOUS = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
-
-
-class BodyTooLarge(SuzentError):
-    """The body is larger than 1 MiB."""
-
-    code = "too_large"
-    status = 413
 
 
 class StrictJSONParser(BaseParser):
@@ -33,8 +26,8 @@ class StrictJSONParser(BaseParser):
     def parse(
         self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        body = stream.read(BODY_LIMIT + 1)
-        if len(body) > BODY_LIMIT:
+        body = stream.read(settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 1)
+        if len(body) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
             raise BodyTooLarge
         return read_object(body)
 

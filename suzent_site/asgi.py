@@ -17,11 +17,14 @@ from typing import Any
 
 import django
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.base import BaseHandler
 from django.db import connections
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+
+from suzent_site.errors import BodyTooLarge, SuzentError
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "suzent_site.settings")
 
@@ -32,8 +35,7 @@ Send = Callable[[Event], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 THREADS = 8
-BODY_LIMIT = 1024 * 1024  # bytes
-READ_AWAY_LIMIT = 32 * BODY_LIMIT  # bytes of a refused body that we still take from the socket
+READ_AWAY_LIMIT = 32 * 1024 * 1024  # bytes of a refused body that we still take from the socket
 # A response may carry a coroutine function under this name: await it, then ask the view once more.
 COME_BACK = "come_back"
 
@@ -94,10 +96,6 @@ class DeskHandler(ASGIHandler):
         return response
 
 
-class _TooLarge(Exception):
-    """The body went past the limit while it was read."""
-
-
 class BodyLimit:
     """Answers 413 before a body past the limit is stored anywhere, whether its length was announced or not.
 
@@ -115,11 +113,11 @@ class BodyLimit:
             length = _announced(scope)
             if length is None and _is_chunked(scope):
                 scope, receive = await _gathered(scope, receive)
-            elif length is not None and length > BODY_LIMIT:
-                raise _TooLarge
-        except _TooLarge:
+            elif length is not None and length > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+                raise BodyTooLarge
+        except BodyTooLarge as error:
             await _read_away(receive)
-            await _answer_too_large(send)
+            await _answer(error, send)
             return
         await self._application(scope, receive, send)
 
@@ -143,8 +141,8 @@ async def _gathered(scope: Scope, receive: Receive) -> tuple[Scope, Receive]:
             return scope, _then(event, receive)
         body += event.get("body", b"")
         more = event.get("more_body", False)
-        if len(body) > BODY_LIMIT:
-            raise _TooLarge
+        if len(body) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+            raise BodyTooLarge
     headers = [*scope["headers"], (b"content-length", str(len(body)).encode("ascii"))]
     return {**scope, "headers": headers}, _then({"type": "http.request", "body": bytes(body)}, receive)
 
@@ -169,10 +167,10 @@ async def _read_away(receive: Receive) -> None:
         more = event.get("more_body", False)
 
 
-async def _answer_too_large(send: Send) -> None:
-    body = json.dumps({"code": "too_large", "detail": "The body is larger than 1 MiB.", "extra": {}}).encode("ascii")
+async def _answer(error: SuzentError, send: Send) -> None:
+    body = json.dumps(error.as_json()).encode("ascii")
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode("ascii"))]
-    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 

@@ -7,6 +7,8 @@ from functools import cache
 from django.conf import settings
 from django_q.brokers import Broker, get_broker
 
+from suzent_site.errors import first_line
+
 try:
     from redis.exceptions import RedisError
 except ImportError:  # the extra is not installed, so nothing of Redis can be raised
@@ -34,5 +36,5 @@ def broker_error() -> str:
     try:
         quick_broker().connection.ping()
     except BROKER_ERRORS as error:
-        return str(error) or type(error).__name__
+        return first_line(error)
     return ""

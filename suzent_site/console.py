@@ -92,7 +92,6 @@ class ConsoleAdmin(ModelAdmin, _OwnTransactions):
         """May call the engine's verbs: whoever has Django's permission to change these rows."""
         return request.user.has_perm(f"{self.opts.app_label}.change_{self.opts.model_name}")
 
-
     def find_row(self, request: HttpRequest, object_id: str) -> Any:
         """The row that an address of the console names, or None."""
         _refuse_nul([object_id])

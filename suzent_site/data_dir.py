@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
@@ -31,9 +32,8 @@ def secret(data_dir: Path, name: str) -> str:
         draft.touch(mode=0o600)
         draft.write_text(secrets.token_urlsafe(48) + "\n", encoding="ascii")
         try:
-            os.link(draft, file)
-        except FileExistsError:
-            pass  # another process made it first, and whole: its secret holds
+            with suppress(FileExistsError):  # another process made it first, and whole: its secret holds
+                os.link(draft, file)
         finally:
             draft.unlink()
     return file.read_text(encoding="ascii").strip()

@@ -54,3 +54,15 @@ class Conflict(SuzentError):
 
     code = "conflict"
     status = 409
+
+
+class BodyTooLarge(SuzentError):
+    """The body is larger than 1 MiB."""
+
+    code = "too_large"
+    status = 413
+
+
+def first_line(error: Exception) -> str:
+    """The first line of any error, for one sentence; its class where it says nothing."""
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__

@@ -14,6 +14,8 @@ from django.utils.module_loading import import_string
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from suzent_site.errors import first_line
+
 Check = Callable[..., str]  # (*, now) -> what is wrong, or nothing
 _migrated = False
 
@@ -38,15 +40,10 @@ def what_fails(*, now: datetime) -> Iterator[tuple[str, str]]:
         try:
             why = check(now=now)
         except DatabaseError as error:
-            name, why = "database", reason(error)
+            name, why = "database", first_line(error)
         if why:
             yield name, why
             return
-
-
-def reason(error: Exception) -> str:
-    """The first line of an error, for one sentence."""
-    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 def _checks() -> list[tuple[str, Check]]:

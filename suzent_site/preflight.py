@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 
 from suzent_site.broker import broker_error
-from suzent_site.health import reason
+from suzent_site.errors import first_line
 
 
 class NotReady(Exception):
@@ -43,7 +43,7 @@ def check_database() -> None:
     try:
         connection.ensure_connection()
     except DatabaseError as error:
-        raise NotReady(f"The database cannot be reached: {reason(error)}; see DATABASE_URL.") from error
+        raise NotReady(f"The database cannot be reached: {first_line(error)}; see DATABASE_URL.") from error
 
 
 def check_broker() -> None:
@@ -54,4 +54,4 @@ def check_broker() -> None:
     except ValueError as error:
         raise NotReady(f"REDIS_URL is not valid: {error}.") from error
     if why:
-        raise NotReady(f"Redis cannot be reached: {why.rstrip('.')}; see REDIS_URL.")
+        raise NotReady(f"Redis cannot be reached: {why}; see REDIS_URL.")

@@ -46,6 +46,10 @@ SUZENT_MAX_HOPS = int(_number("SUZENT_MAX_HOPS", 16, least=1))
 SUZENT_LANE_LIMIT = int(_number("SUZENT_LANE_LIMIT", 1000, least=1))  # unsettled messages for one target
 SUZENT_SENDER_RATE = _number("SUZENT_SENDER_RATE", 600, least=0.01)  # messages a second from one sender; 10/3 s of it at once
 SUZENT_WORKERS = int(_number("SUZENT_WORKERS", 3, least=2, most=64))  # django-q2 workers; one is always left free
+SUZENT_RETENTION_DAYS = _number("SUZENT_RETENTION_DAYS", 30, least=1, most=36_500)  # settled messages, attempts, turns
+SUZENT_DEDUPE_DAYS = _number("SUZENT_DEDUPE_DAYS", max(90, SUZENT_RETENTION_DAYS), least=1, most=36_500)  # their ids
+if SUZENT_DEDUPE_DAYS < SUZENT_RETENTION_DAYS:
+    raise ImproperlyConfigured("SUZENT_DEDUPE_DAYS must not be less than SUZENT_RETENTION_DAYS: an id outlives its message.")
 SUZENT_SQLITE_SYNCHRONOUS = env.str("SUZENT_SQLITE_SYNCHRONOUS", default="NORMAL").upper()  # FULL: survives a power cut
 if SUZENT_SQLITE_SYNCHRONOUS not in {"NORMAL", "FULL"}:
     raise ImproperlyConfigured("SUZENT_SQLITE_SYNCHRONOUS must be NORMAL or FULL.")
@@ -60,7 +64,6 @@ RUNTIMES = {
     "scripted": "sessions_app.runtimes.scripted.Scripted",
 }
 TOOLS = "inbox_app.tools.TurnTools"  # what turn.tools is
-TRANSPORTS = {"local": "inbox_app.transports.local.LocalTransport"}
 READINESS = ["inbox_app.readiness.worker_answered"]  # what /readyz asks besides the database: (*, now) -> what is wrong
 WAKE = "inbox_app.wake.wake"  # called on commit when a lane has come due
 
@@ -125,7 +128,7 @@ TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 FORMAT_MODULE_PATH = "suzent_site.formats"
 APPEND_SLASH = False
-DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024  # bytes; a larger body is 413
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024  # bytes; a larger body is 413, see asgi.py and errors.BodyTooLarge
 
 # --- Who may call, and from where ------------------------------------------------------------------------------
 
@@ -158,7 +161,8 @@ SESSION_COOKIE_HTTPONLY = True
 SECURE_HSTS_SECONDS = 31_536_000 if _secure else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = _secure
 SECURE_SSL_REDIRECT = False  # TLS ends at the operator's proxy, which redirects; uvicorn speaks plain HTTP
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SUZENT_TRUSTED_PROXIES else None
+# No SECURE_PROXY_SSL_HEADER: it would believe anybody's X-Forwarded-Proto. The web command has uvicorn read these headers,
+# from the trusted proxies alone, and hand on the scheme.
 SECURE_CONTENT_TYPE_NOSNIFF = True
 X_FRAME_OPTIONS = "DENY"
 SILENCED_SYSTEM_CHECKS = ["security.W008"] + ([] if _secure else ["security.W004", "security.W012", "security.W016"])

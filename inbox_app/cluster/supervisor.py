@@ -20,6 +20,7 @@ from inbox_app.cluster import task_counter
 from inbox_app.cluster.watchdog import Watchdog, make_schedules
 from inbox_app.drain import request_drain
 from suzent_site.broker import broker_error
+from suzent_site.errors import first_line
 from suzent_site.processes import (
     Bell,
     adopt_orphans,
@@ -155,7 +156,7 @@ def _database_error() -> str:
         make_schedules()
     except DatabaseError as error:
         connections.close_all()
-        return str(error).partition("\n")[0]
+        return first_line(error)
     return ""
 
 

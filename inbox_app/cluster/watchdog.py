@@ -21,6 +21,7 @@ from sessions_app.clock import database_now
 from sessions_app.lanes import any_due, end_leases
 from sessions_app.models import Holder
 from suzent_site.broker import BROKER_ERRORS, broker_error
+from suzent_site.errors import first_line
 from suzent_site.processes import boot_id, is_running, state_of, this_host
 from suzent_site.transactions import durable
 
@@ -67,10 +68,10 @@ class Watchdog:
             self._kill_stopped()
             self._look_at_tables()
         except (OperationalError, InterfaceError) as error:
-            self._note_outage(f"database: {_first_line(error)}")
+            self._note_outage(f"database: {first_line(error)}")
             connection.close()
         except BROKER_ERRORS as error:
-            self._note_outage(f"broker: {_first_line(error)}")
+            self._note_outage(f"broker: {first_line(error)}")
         except Exception:  # the border of the worker loop
             log.exception("watchdog_pass_failed")
 
@@ -203,7 +204,3 @@ def _kill(pid: int, *, reason: str) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         log.info("process_was_gone", pid=pid)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

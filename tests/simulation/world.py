@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from inbox_app import transitions
-from inbox_app.errors import HopLimit, MailboxFull, MessageIdConflict, NotFailed, NotPending, TargetGone, TaskEnded
+from inbox_app.errors import HopLimit, MailboxFull, MessageIdConflict, NotPending, TargetGone, TaskEnded
 from inbox_app.judgement import Verdict
 from inbox_app.models import Attempt, Message
 from inbox_app.transitions import Acknowledgement, Draft, Judged, Next, Setback, Work
@@ -468,25 +468,35 @@ class World:
         return False
 
     def work(self, worker: int, how: str, *, times: int = 1, wait: int = 0) -> None:
-        """A stretch of honest work: take a lane, end its turn so, and again when that one's time has come."""
+        """A stretch of work: take what is due, end each turn so, and again when the time of that has come."""
         for _ in range(times):
-            for run in self.claim(worker, limit=1):
-                self._end(self._worker(worker), run, how, wait=wait)
+            if not self.awake():
+                return
+            claimer = self._worker(worker)
+            for run in self.claim(worker, limit=len(self.agents)):
+                if claimer in self.workers:
+                    self._end(claimer, run, how, wait=wait)
             self.pass_time(WAITS[wait % len(WAITS)])
 
     def _end(self, worker: Worker, run: Run, how: str, *, wait: int = 0) -> None:
-        if isinstance(run.item, Judged) and not self._is_found_done(run):
-            self._fail(run)
-        elif isinstance(run.item, Work) and how in COSTS:
-            self._release(run, how, wait=wait)
-        elif isinstance(run.item, Work) and how == "crashed":
+        if isinstance(run.item, Judged):
+            self._end_judged(worker, run, go_on=how == "deliver_on")
+        elif how == "die" and not run.item.alone:
             return self._die(worker)
+        elif how in COSTS or how == "die":
+            self._release(run, "died_alone" if how == "die" else how, wait=wait)
         else:
-            if isinstance(run.item, Work):
-                self._commit([run])
+            if how == "deliver_and_send":
+                self._send_from(run, wait, content=0)
+            self._commit([run])
             worker.runs += self._acknowledge([run], go_on=how == "deliver_on") or []
-        worker.runs.remove(run)
-        return None
+        return self._let_go(worker, run)
+
+    def _end_judged(self, worker: Worker, run: Run, *, go_on: bool) -> None:
+        if self._is_found_done(run):
+            worker.runs += self._acknowledge([run], go_on=go_on) or []
+        else:
+            self._fail(run)
 
     def haunt(self, ghost: int, how: str) -> None:
         """A hung thread comes to itself long after its dispatcher has let go: it may change nothing."""
@@ -531,6 +541,15 @@ class World:
     def stall(self, worker: int) -> None:
         self._worker(worker).stalled = True
 
+    def oversleep(self, worker: int) -> None:
+        """A dispatcher stalls past its lease, another takes what it held, and it comes back as a zombie."""
+        sleeper = self._worker(worker)
+        sleeper.stalled = True
+        self.pass_time(lanes.lease().total_seconds() + 1)
+        if self.awake():
+            self.claim(worker, limit=len(self.agents))
+        sleeper.stalled = False
+
     def come_back(self, worker: int) -> None:
         stalled = [worker for worker in self.workers if worker.stalled]
         if stalled:
@@ -547,9 +566,9 @@ class World:
         self._is_sound()
 
     def redeliver(self, message: int, *, dies_at: int = 0) -> None:
-        """Of what failed, the so-many-th newest; if nothing did, of anything."""
+        """Of what failed, the so-many-th newest."""
         failed = [pk for pk, row in self.rows.messages.items() if row.status == "failed"]
-        row = Message.objects.get(pk=failed[-1 - message % len(failed)]) if failed else self._message(message)
+        row = Message.objects.get(pk=failed[-1 - message % len(failed)])
         act = lambda: transitions.redeliver(row, who="olga", now=self.now)  # noqa: E731  # two uses, one line
         refusal = self._refusal_to_redeliver(row)
         if refusal is not None:
@@ -562,8 +581,6 @@ class World:
         self._is_sound()
 
     def _refusal_to_redeliver(self, row: Message) -> type[Exception] | None:
-        if row.status != "failed":
-            return NotFailed
         if row.kind == Message.Kind.SUBAGENT_TASK:
             return TaskEnded
         return TargetGone if row.session_id in self.rows.archived else None

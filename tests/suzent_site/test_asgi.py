@@ -6,11 +6,12 @@ import threading
 
 import pytest
 
-from suzent_site.asgi import BODY_LIMIT, THREADS
+from suzent_site.asgi import THREADS
 from tests.asgi import ask, stop
 from tests.rest import refused
 
 pytestmark = pytest.mark.django_db(transaction=True)
+BODY_LIMIT = 1024 * 1024  # bytes
 
 
 @pytest.fixture(autouse=True)

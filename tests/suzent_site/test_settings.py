@@ -47,6 +47,12 @@ def test_redis_takes_over_broker_and_cache(tmp_path):
     assert cache == redis_url
 
 
+def test_a_forwarded_header_proves_nothing_by_itself(tmp_path):
+    request = "__import__('django.test').test.RequestFactory().get('/', headers={'x-forwarded-proto': 'https'})"
+    proxied = {"SUZENT_TRUSTED_PROXIES": "10.0.0.1", "DJANGO_SETTINGS_MODULE": "suzent_site.settings"}
+    assert said(tmp_path, f"{request}.is_secure()", **proxied) is False
+
+
 def test_the_public_url_turns_on_what_https_needs(tmp_path):
     expression = "[s.ALLOWED_HOSTS, s.CSRF_TRUSTED_ORIGINS, s.SESSION_COOKIE_SECURE, s.SECURE_HSTS_SECONDS > 0]"
     hosts, origins, *secure = said(tmp_path, expression, SUZENT_PUBLIC_URL="https://suzent.example/")
@@ -70,3 +76,12 @@ def test_a_bad_setting_is_refused_by_name(tmp_path, name, value):
     process = started(tmp_path, **{name: value})
     assert process.returncode != 0
     assert f"ImproperlyConfigured: {name} must" in process.stderr
+
+
+def test_ids_are_kept_at_least_as_long_as_their_messages(tmp_path):
+    kept = "[s.SUZENT_RETENTION_DAYS, s.SUZENT_DEDUPE_DAYS]"
+    assert said(tmp_path, kept) == [30, 90]
+    assert said(tmp_path, kept, SUZENT_RETENTION_DAYS="400") == [400, 400]
+    refused = started(tmp_path, SUZENT_DEDUPE_DAYS="10")
+    assert refused.returncode != 0
+    assert "SUZENT_DEDUPE_DAYS must not be less than SUZENT_RETENTION_DAYS" in refused.stderr

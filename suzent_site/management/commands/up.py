@@ -19,7 +19,8 @@ from django.db import DatabaseError, connections
 
 from suzent_site.children import Family
 from suzent_site.demo import play
-from suzent_site.health import reason, unapplied_migrations
+from suzent_site.errors import first_line
+from suzent_site.health import unapplied_migrations
 from suzent_site.preflight import NotReady, check_all
 from suzent_site.processes import Bell
 
@@ -45,7 +46,7 @@ class Command(BaseCommand):
             self.stderr.write(str(error))
             sys.exit(1)
         except DatabaseError as error:
-            self.stderr.write(f"The database could not be prepared: {reason(error)}.")
+            self.stderr.write(f"The database could not be prepared: {first_line(error)}.")
             sys.exit(1)
         connections.close_all()
         self._run(demo=demo)

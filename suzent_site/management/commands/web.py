@@ -24,7 +24,6 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["parent"]:
             die_with_parent(options["parent"])
-        settings.STATIC_ROOT.mkdir(exist_ok=True)  # whitenoise wants to see it, even if its finders serve everything
         serve()
 
 
