@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
@@ -113,19 +113,24 @@ def timed_out(work: Work) -> Setback:
 def _charged(work: Work, error: str, *, timed_out: bool) -> Setback:
     """A turn of many messages is charged to none of them: each is tried by itself now, and pays for itself."""
     if work.followers:
-        return Setback(error, database_now(), timed_out=timed_out)
-    retry_at = database_now() + delay(work.message.attempts + 1, rng=_rng)
+        return Setback(error, _now(), timed_out=timed_out)
+    retry_at = _now() + delay(work.message.attempts + 1, rng=_rng)
     return Setback(error, retry_at, charged=True, timed_out=timed_out)
 
 
 def died_alone(work: Work, error: str) -> Setback:
     """Its own process died with it: counted against the message, never charged as an attempt."""
-    retry_at = database_now() + delay(work.message.losses, rng=_rng)
+    retry_at = _now() + delay(work.message.losses, rng=_rng)
     return Setback(error, retry_at, outcome=Attempt.Outcome.LOST, died_alone=True)
 
 
+def lost(error: str) -> Setback:
+    """It can go on at once in another worker; no fault of the message."""
+    return Setback(error, _now(), outcome=Attempt.Outcome.LOST)
+
+
 def drained() -> Setback:
-    return Setback("the worker was asked to stop", database_now(), outcome=Attempt.Outcome.RELEASED)
+    return Setback("the worker was asked to stop", _now(), outcome=Attempt.Outcome.RELEASED)
 
 
 def deferred(work: Work, unavailable: Unavailable) -> Setback:
@@ -133,7 +138,12 @@ def deferred(work: Work, unavailable: Unavailable) -> Setback:
     if unavailable.retry_after is not None and not math.isnan(unavailable.retry_after):
         wait = timedelta(seconds=min(max(unavailable.retry_after, 0), LONGEST_WAIT.total_seconds()))
     error = cut(f"unavailable: {unavailable.detail}", ERROR_LIMIT)
-    return Setback(error, database_now() + wait, outcome=Attempt.Outcome.RELEASED, deferred=True)
+    return Setback(error, _now() + wait, outcome=Attempt.Outcome.RELEASED, deferred=True)
+
+
+def _now() -> datetime:
+    """A setback often comes because the database went away: its clock too is waited for, at most until the lease ends."""
+    return until_answered(database_now, give_up_at=time.monotonic() + lanes.lease().total_seconds())
 
 
 def _ended_badly(work: Work, stop: threading.Event, setback: Setback) -> Ended:

@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 from django.conf import settings
-from django.db import connection
+from django.db import InterfaceError, OperationalError, connection
 from django_q.conf import Conf
 
 from inbox_app import dispatcher, transitions, wake
@@ -47,11 +47,22 @@ def run_shift() -> None:
     with LaneHolder(Holder.Kind.SHIFT) as holder:
         shift = Shift(holder, nursery)
         try:
-            while shift.on_duty():
+            while _goes_on(shift):
                 _pass(shift)
         finally:
             shift.leave()
     connection.close()
+
+
+def _goes_on(shift: Shift) -> bool:
+    """Without a database it cannot leave in order: it stays until there is one, or until it is asked to stop."""
+    try:
+        return shift.on_duty()
+    except (OperationalError, InterfaceError) as error:
+        log.warning("shift_cannot_leave", owner=shift.owner, error=type(error).__name__)
+        connection.close()
+        shift.rest(PAUSE_AFTER_ERROR)
+        return not draining()
 
 
 def _pass(shift: Shift) -> None:
@@ -174,7 +185,7 @@ class Shift:
             answer = self._nursery.run(run.work, run.stop, seconds=settings.SUZENT_TURN_TIMEOUT)
         except NurseryGone:
             self._leaving = True  # a new nursery can only be forked by a process without threads
-            return Ended(setback=Setback("its worker lost the means to run it alone", database_now(), Attempt.Outcome.LOST))
+            return Ended(setback=dispatcher.lost("its worker lost the means to run it alone"))
         if answer is None:
             return Ended(setback=dispatcher.timed_out(run.work))
         if isinstance(answer, Died):
@@ -183,7 +194,7 @@ class Shift:
 
     def _after_death(self, run: Run, died: Died) -> Ended:
         if not self._nursery.usable():  # then it was not the message that killed its process
-            return Ended(setback=Setback(died.how, database_now(), Attempt.Outcome.LOST))
+            return Ended(setback=dispatcher.lost(died.how))
         return Ended(setback=dispatcher.died_alone(run.work, died.how))
 
     # --- settling ------------------------------------------------------------------------------------------------
@@ -229,12 +240,14 @@ class Shift:
         until_answered(lambda: transitions.release(work, setback, now=database_now()), give_up_at=_lease_end())
 
     def _settle_judged(self, item: Judged) -> None:
+        """Its lane is held and nobody works on it: a connection lost just now must not leave it so until it is missed."""
         if item.judgement.verdict == Verdict.FAIL:
-            transitions.fail(item, now=database_now())
+            until_answered(lambda: transitions.fail(item, now=database_now()), give_up_at=_lease_end())
             return
         stopped = item.judgement.verdict == Verdict.STOPPED
         outcome = Attempt.Outcome.STOPPED if stopped else Attempt.Outcome.DELIVERED
-        found = transitions.acknowledge([Acknowledgement(item.hold, item.message, outcome, go_on=True)], now=database_now())
+        ack = Acknowledgement(item.hold, item.message, outcome, go_on=True)
+        found = until_answered(lambda: transitions.acknowledge([ack], now=database_now()), give_up_at=_lease_end())
         self._begin(found, in_a_row=1)
 
     # --- limits --------------------------------------------------------------------------------------------------

@@ -19,10 +19,11 @@ from sessions_app import lanes
 from sessions_app.clock import database_now
 from sessions_app.models import Holder, Turn
 from suzent_site.processes import boot_id, process_started, this_host, uptime
-from suzent_site.transactions import durable
+from suzent_site.transactions import durable, until_answered
 
 LOOK_EVERY = 0.5  # seconds between looks for stop requests
 BEAT_EVERY = 0.5  # seconds between heartbeats that say nothing new
+FAREWELL = 5.0  # seconds it tries to reach the database for; whoever comes after it in this process makes up for it
 LIVE_FOR = 3.0  # seconds after its last beat for which a holder counts as living
 
 log = structlog.get_logger(__name__)
@@ -50,6 +51,7 @@ class LaneHolder:
         self._beaten = (0, 0.0)
 
     def __enter__(self) -> LaneHolder:
+        self._bury_forerunners()
         with durable():
             Holder.objects.create(
                 owner=self.owner, kind=self._kind, host=this_host(), boot_id=boot_id(), pid=os.getpid(),
@@ -61,9 +63,18 @@ class LaneHolder:
     def __exit__(self, *exc_info: object) -> None:
         self._ended.set()
         self._thread.join()
-        lanes.end_leases(self.owner, now=database_now())  # normally none: what failed to be settled waits for no lease
-        with durable():
-            Holder.objects.filter(pk=self.owner).delete()
+        until_answered(lambda: _say_goodbye(self.owner), give_up_at=time.monotonic() + FAREWELL)
+
+    def _bury_forerunners(self) -> None:
+        """Who held lanes in this very process before, and could not say goodbye to a database that was away.
+
+        Its silence would be taken for ours, and this process killed for it.
+        """
+        here = Holder.objects.filter(
+            kind=self._kind, host=this_host(), boot_id=boot_id(), pid=os.getpid(), process_started=process_started(os.getpid())
+        )
+        for owner in here.values_list("owner", flat=True):
+            _say_goodbye(owner)
 
     def watch(self, key: str, turn_id: int) -> threading.Event:
         """Look out for a stop request of this turn; the event is set when one comes, or when the lane is lost."""
@@ -128,3 +139,10 @@ class LaneHolder:
         if dropped:
             lanes.end_leases(self.owner, now=database_now(), keys=dropped)
             log.warning("lanes_freed", keys=sorted(dropped), owner=self.owner)
+
+
+def _say_goodbye(owner: str) -> None:
+    """Normally it holds nothing any more: what failed to be settled waits for no lease."""
+    lanes.end_leases(owner, now=database_now())
+    with durable():
+        Holder.objects.filter(pk=owner).delete()

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import signal
+import time
 
 import pytest
 
@@ -22,8 +23,10 @@ RECOVERY = LEASE + 10  # seconds after the crash, without anybody's help
 def start(make_site, tmp_path):
     """A site that is up, with the sessions asker and helper; the scripted runtime notes its turns in ``effects``."""
 
-    def up(*agents, **environment):
-        site = make_site(SUZENT_LEASE_SECONDS=str(LEASE), SUZENT_EFFECTS_FILE=str(tmp_path / "effects"), **environment)
+    def up(*agents, gates=None, **environment):
+        site = make_site(**{"SUZENT_LEASE_SECONDS": str(LEASE), "SUZENT_EFFECTS_FILE": str(tmp_path / "effects"), **environment})
+        if gates is not None:
+            gates.append(site.put_gate_before("DATABASE_URL"))
         site.up()
         site.token = site.open_session("asker")
         for agent in agents or ["helper"]:
@@ -97,6 +100,37 @@ def test_a_shift_that_is_stopped_past_its_lease_and_goes_on_changes_nothing(star
     site.wait_until_delivered(behind, within=15)
     assert replies(site) == ["ok: slow", "ok: behind it"]
     assert outcomes(site, mail) == ["lost", "delivered"]
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize(
+    ("script", "tries"),
+    [("!sleep 1\n!fail 1\nagain", ["retried", "delivered"]), ("!sleep 1\n!list\nagain", ["released", "delivered"])],
+)
+def test_a_turn_that_ends_badly_while_the_database_is_away_goes_on_when_it_is_back(start, script, tries):
+    """No lane waits for its lease, and no message becomes a suspect."""
+    gates = []
+    site = start(gates=gates, SUZENT_LEASE_SECONDS="30")
+    mail = site.send(site.token, "helper", script)
+    shift_that_runs(site, mail)
+    gates[0].shut()
+    time.sleep(2.5)  # the turn ends meanwhile
+    gates[0].open()
+    site.wait_until_delivered(mail, within=15)
+    assert (outcomes(site, mail), column(site, "losses", mail)) == (tries, 0)
+
+
+@pytest.mark.postgresql
+def test_a_shift_that_would_leave_while_the_database_is_away_leaves_in_order_afterwards(start):
+    """Its row, left behind, would have its process killed for being silent, and the next shift with it."""
+    gates = []
+    site = start(gates=gates)
+    site.wait_until_delivered(site.send(site.token, "helper", "hello"), within=10)
+    gates[0].shut()
+    time.sleep(4)  # it lingers for two
+    gates[0].open()
+    site.wait_for(lambda: not site.rows("SELECT 1 FROM sessions_app_holder"), within=10)
+    site.wait_until_delivered(site.send(site.token, "helper", "hello again"), within=10)
 
 
 def test_a_turn_three_times_as_long_as_the_lease_runs_once(start, effects):

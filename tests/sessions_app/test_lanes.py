@@ -259,6 +259,16 @@ def test_a_holder_that_ends_frees_what_it_still_holds(now):
     assert lanes.any_due(now=database_now())
 
 
+def test_a_holder_makes_up_for_one_before_it_in_its_process_that_could_not_say_goodbye(now):
+    forerunner = LaneHolder(Holder.Kind.SHIFT).__enter__()
+    due(now)
+    claim(forerunner.owner, now=now)
+    with LaneHolder(Holder.Kind.SHIFT) as holder:
+        assert Holder.objects.get().owner == holder.owner
+        assert lane().lease_owner is None
+    forerunner.__exit__()
+
+
 def test_a_beat_says_how_much_room_there_is():
     with LaneHolder(Holder.Kind.SHIFT) as holder:
         holder.beat(free=7)

@@ -224,6 +224,7 @@ class Killer:
 
     def _see_recovery(self, what: str) -> None:
         """The server is back: hold fire until mail is delivered again, and write down how long that took."""
+        self._note("database is back")
         self.hold_fire()
         began, number = time.monotonic(), len(self.log)
         while not self._delivers(f"probe-{number}") and time.monotonic() - began < RECOVERS_WITHIN:
