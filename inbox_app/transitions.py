@@ -107,7 +107,7 @@ def _insert(draft: Draft, *, chain: Chain, now: datetime) -> Message:
         target=draft.target.agent_id, session=draft.target, kind=draft.kind, content=draft.content, payload=draft.payload,
         in_reply_to=draft.in_reply_to, root_id=chain.root_id or message_id, caused_by=chain.caused_by, hops=chain.hops,
         max_attempts=ATTEMPTS_GIVEN, lane=draft.target.lane_key, accepted_at=now, available_at=now,
-        valid_until=now + draft.valid_for if draft.valid_for else None,
+        valid_until=None if draft.valid_for is None else now + draft.valid_for,
     )  # fmt: skip
     lanes.wake_on_commit()
     return message

@@ -47,6 +47,11 @@ def _strike(point: str, fault: Fault | None) -> None:
         os._exit(9)
 
 
+def check(text: str) -> None:
+    """Raises ImproperlyConfigured as ``parse`` does, so that a drill cannot be mistyped."""
+    parse(text)
+
+
 @cache
 def parse(text: str) -> dict[str, Fault]:
     """Read ``SUZENT_FAULTS``. Raises ImproperlyConfigured for an unknown point or action."""
@@ -62,8 +67,15 @@ def _parse_item(item: str) -> tuple[str, Fault]:
         name, _, value = action.partition("=")
         if name not in {"exit", "sleep", "once"}:
             raise ImproperlyConfigured(f"SUZENT_FAULTS: {action!r} is not exit, sleep=SECONDS or once")
-        values[name] = float(value) if name == "sleep" else True
+        values[name] = _seconds(action, value) if name == "sleep" else True
     return point, Fault(**values)  # type: ignore[arg-type]  # the three names were checked above
+
+
+def _seconds(action: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"SUZENT_FAULTS: {action!r} needs a number of seconds") from error
 
 
 def _first_time(point: str) -> bool:
