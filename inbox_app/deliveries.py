@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from inbox_app.digest import digest_of
 from inbox_app.judgement import Judgement
-from inbox_app.models import Attempt, Message
+from inbox_app.models import Attempt, DedupeKey, Message
 from sessions_app.lanes import Hold
 from sessions_app.models import Session, Turn
 
@@ -29,12 +30,18 @@ class Draft:
     hold: Hold | None = None
     ours: bool = False
 
+    @property
+    def digest(self) -> str:
+        return digest_of(
+            sender=self.sender_id, target=self.target.agent_id, kind=self.kind, content=self.content, payload=self.payload
+        )
+
 
 @dataclass(frozen=True)
 class Accepted:
-    """``created`` is False where this very message had been sent before."""
+    """``created`` is False where this very message had been sent before; if that was purged, its key answers for it."""
 
-    message: Message
+    message: Message | DedupeKey
     created: bool
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import random
 import threading
@@ -20,7 +19,7 @@ from django.utils.module_loading import import_string
 from inbox_app import provenance
 from inbox_app.backoff import delay
 from inbox_app.deliveries import Acknowledgement, Setback, Work
-from inbox_app.models import Attempt, Message
+from inbox_app.models import Attempt
 from sessions_app import lanes, turns
 from sessions_app.clock import database_now
 from sessions_app.models import Session, TranscriptEntry, Turn
@@ -153,7 +152,7 @@ def _commit_of(work: Work, result: TurnResult | None, *, error: str = "") -> Com
     answered = [] if result is None else [_answer(result)]
     return Commit(
         work.turn, work.hold, entries=[*asked, *answered],
-        marks=[turns.Mark(message.message_id, digest_of(message)) for message in messages],
+        marks=[turns.Mark(message.message_id, message.digest) for message in messages],
         usage=storable_json(result.usage) if result else {}, error=error,
     )  # fmt: skip
 
@@ -162,12 +161,6 @@ def _answer(result: TurnResult) -> turns.Entry:
     """The reply as it is kept, without parts that would imitate the header that only we write."""
     parts = [part for part in storable_json(result.parts) if not provenance.is_header(part)]
     return turns.Entry(TranscriptEntry.Role.ASSISTANT, storable(result.text), parts)
-
-
-def digest_of(message: Message) -> str:
-    """What the marker remembers of a message, so that its id sent again with other content is still a conflict."""
-    parts = (message.sender_id or "", message.target, message.kind, message.content)
-    return hashlib.sha256("\x00".join(parts).encode()).hexdigest()
 
 
 def _running_turn(work: Work, stop: threading.Event) -> RunningTurn:

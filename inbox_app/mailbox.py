@@ -6,7 +6,7 @@ import re
 
 from django.db.models import Q
 
-from inbox_app.models import MESSAGE_ID, Message
+from inbox_app.models import MESSAGE_ID, DedupeKey, Message
 from inbox_app.querysets import MessageQuerySet
 from sessions_app.authentication import Caller
 from sessions_app.models import Project
@@ -47,6 +47,16 @@ def message_named(caller: Caller, message_id: str, *, project: str | None = None
     if len(found) > 1:
         raise Ambiguous
     return found[0]
+
+
+def has_seen(caller: Caller, message_id: str, *, project: str) -> bool:
+    """Whether the caller may refer to this message: it can see it, or could until it was purged."""
+    if visible_to(caller, project=project).filter(message_id=message_id).exists():
+        return True
+    purged = DedupeKey.objects.filter(project__in=_projects(caller, project=project), message_id=message_id)
+    if caller.session is not None:
+        purged = purged.filter(Q(sender=caller.session.agent_id) | Q(target=caller.session.agent_id))
+    return purged.exists()
 
 
 def page_of_messages(

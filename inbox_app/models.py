@@ -5,7 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
-from inbox_app.querysets import MessageQuerySet
+from inbox_app.digest import digest_of
+from inbox_app.querysets import DedupeKeyQuerySet, MessageQuerySet
 from sessions_app.models import LANE_KEY_LENGTH, Project, Session, Turn
 
 MESSAGE_ID = r"[A-Za-z0-9_.:-]{1,128}"
@@ -104,10 +105,16 @@ class Message(models.Model):
             models.Index(fields=["session", "-id"], name="message_received"),
             # Reader: MessageQuerySet.failed: the operator's first page, GET /api/messages?status=failed.
             models.Index(fields=["-id"], condition=Q(reason__isnull=False), name="message_failed"),
+            # Reader: MessageQuerySet.settled_before, retention.
+            models.Index(fields=["settled_at"], condition=Q(settled_at__isnull=False), name="message_settled"),
         ]
 
     def __str__(self) -> str:
         return self.message_id
+
+    @property
+    def digest(self) -> str:
+        return digest_of(sender=self.sender_id, target=self.target, kind=self.kind, content=self.content, payload=self.payload)
 
 
 class Attempt(models.Model):
@@ -167,6 +174,37 @@ class Intervention(models.Model):
 
     def __str__(self) -> str:
         return f"{self.verb} by {self.who}"
+
+
+class DedupeKey(models.Model):
+    """What purging leaves of a message: its id stays used, and the same message sent again gets the same answer."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="dedupe_keys", db_index=False)
+    message_id = models.CharField(max_length=128)
+    sender = models.CharField(max_length=128, blank=True, help_text="The session that sent it; empty where that was none.")
+    target = models.CharField(max_length=LANE_KEY_LENGTH)
+    transport = models.CharField(max_length=16, choices=Message.Transport.choices)
+    caused_by = models.CharField(max_length=128, blank=True)
+    digest = models.CharField(max_length=64)
+    status = models.CharField(max_length=16, choices=[(status.value, status.label) for status in (Message.Status.DELIVERED, Message.Status.FAILED)])
+    settled_at = models.DateTimeField()
+
+    objects = DedupeKeyQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            # Also the index of transitions.accept, for every id that a sender chose.
+            models.UniqueConstraint(fields=["project", "message_id"], name="dedupe_key_once_per_project"),
+            models.CheckConstraint(condition=Q(status__in=["delivered", "failed"]), name="dedupe_key_status_settled"),
+            models.CheckConstraint(condition=Q(transport__in=["local", "suzent_peer"]), name="dedupe_key_transport_known"),
+        ]
+        indexes = [
+            # Reader: DedupeKeyQuerySet.settled_before, retention.
+            models.Index(fields=["settled_at"], name="dedupe_key_settled"),
+        ]
+
+    def __str__(self) -> str:
+        return self.message_id
 
 
 class Wake(models.Model):

@@ -12,7 +12,7 @@ from django.db.models.functions import Coalesce
 from sessions_app.models import Lane, Session
 
 if TYPE_CHECKING:
-    from inbox_app.models import Message
+    from inbox_app.models import DedupeKey, Message  # noqa: F401  # the querysets' own models
 
 
 class MessageQuerySet(QuerySet["Message"]):
@@ -45,6 +45,9 @@ class MessageQuerySet(QuerySet["Message"]):
         """Past their validity and not started."""
         return self.pending().filter(valid_until__lte=now)
 
+    def settled_before(self, moment: datetime) -> MessageQuerySet:
+        return self.filter(settled_at__lt=moment)
+
     def of(self, session: Session | str) -> MessageQuerySet:
         """Sent or received by the session."""
         return self.filter(Q(sender=session) | Q(session=session))
@@ -61,3 +64,8 @@ class MessageQuerySet(QuerySet["Message"]):
         )
         found = self.filter(pk__in=[pk for pk in ids if pk is not None]).select_related("session__project", "sender")
         return {str(message.lane): message for message in found}
+
+
+class DedupeKeyQuerySet(QuerySet["DedupeKey"]):
+    def settled_before(self, moment: datetime) -> DedupeKeyQuerySet:
+        return self.filter(settled_at__lt=moment)

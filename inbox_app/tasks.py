@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 from django.conf import settings
 
-from inbox_app import transitions, wake
+from inbox_app import retention, transitions, wake
 from inbox_app.models import Wake
 from inbox_app.shift import run_shift
 from sessions_app.clock import database_now
@@ -23,11 +23,14 @@ def dispatch() -> None:
 
 
 def sweep() -> None:
-    """Minutely: fail what expired, repair what should not happen."""
+    """Minutely: fail what expired, repair what should not happen, remove some of what is old."""
     swept = transitions.sweep(now=database_now())
     if swept.expired or swept.repaired:
         log.info("swept", expired=swept.expired, repaired=swept.repaired)
     wake.wake()
+    purged = retention.purge_a_portion(now=database_now())
+    if any(purged.gone.values()):
+        log.info("purged", complete=purged.complete, **purged.gone)
 
 
 def answer() -> None:

@@ -20,7 +20,7 @@ from rest_framework.exceptions import ValidationError
 
 from inbox_app import serializers
 from inbox_app.deliveries import Draft
-from inbox_app.mailbox import visible_to
+from inbox_app.mailbox import has_seen
 from inbox_app.models import Message
 from inbox_app.transitions import accept
 from sessions_app import transcripts
@@ -145,7 +145,7 @@ def agent_send(
     target = caller.session_named(agent_id)
     sender = caller.session
     _refuse_oneself(caller, target)
-    if in_reply_to and not visible_to(caller, project=target.project_id).filter(message_id=in_reply_to).exists():
+    if in_reply_to and not has_seen(caller, in_reply_to, project=target.project_id):
         raise Invalid("in_reply_to", "names no message that you can see")
     draft = Draft(
         project_id=target.project_id,

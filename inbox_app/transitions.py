@@ -23,13 +23,14 @@ from inbox_app.content import check_content, check_message_id
 from inbox_app.deliveries import Accepted, Acknowledgement, Draft, Judged, Next, Setback, Swept, Work
 from inbox_app.errors import MailboxFull, MessageIdConflict, NotFailed, NotPending, TargetGone, TaskEnded
 from inbox_app.judgement import SOLITARY_LOSSES, Evidence, Verdict, judge
-from inbox_app.models import Attempt, Intervention, Message
+from inbox_app.models import Attempt, DedupeKey, Intervention, Message
 from inbox_app.querysets import MessageQuerySet
 from sessions_app import lanes, turns
 from sessions_app.actions import batch_size
 from sessions_app.lanes import Hold
 from sessions_app.models import Lane, Session, Turn
 from sessions_app.text import storable
+from suzent_site.errors import NotFound
 from suzent_site.faults import crash_point
 from suzent_site.transactions import durable
 
@@ -59,7 +60,7 @@ def accept(draft: Draft, *, now: datetime) -> Accepted:
 def _accept(draft: Draft, *, now: datetime) -> Accepted:
     with durable():
         _lock_to_accept(draft, now=now)
-        earlier = Message.objects.filter(project=draft.project_id, message_id=draft.message_id).first() if draft.message_id else None
+        earlier = _user_of_id(draft.project_id, draft.message_id) if draft.message_id else None
         if earlier is not None:
             return _answer_again(draft, earlier)
         _refuse_unless_open_with_room(draft)
@@ -75,11 +76,17 @@ def _lock_to_accept(draft: Draft, *, now: datetime) -> None:
         raise TargetGone
 
 
-def _answer_again(draft: Draft, earlier: Message) -> Accepted:
-    same = (earlier.sender_id, earlier.session_id, earlier.content, earlier.kind, earlier.payload) == (
-        draft.sender_id, draft.target.pk, draft.content, draft.kind, draft.payload,
-    )  # fmt: skip
-    if not same:
+def _user_of_id(project_id: str, message_id: str) -> Message | DedupeKey | None:
+    """Asked in this order: purging moves an id from the one to the other."""
+    for model in (Message, DedupeKey):
+        found: Message | DedupeKey | None = model.objects.filter(project=project_id, message_id=message_id).first()
+        if found is not None:
+            return found
+    return None
+
+
+def _answer_again(draft: Draft, earlier: Message | DedupeKey) -> Accepted:
+    if earlier.digest != draft.digest:
         raise MessageIdConflict
     return Accepted(earlier, created=False)
 
@@ -403,11 +410,11 @@ def _close_attempts(message_ids: Sequence[int], *, outcome: Attempt.Outcome, now
 
 # --- what people do --------------------------------------------------------------------------------------------
 def withdraw(message: Message, *, who: str, by_sender: bool, now: datetime, reason: str = "") -> Message:
-    """Take back a message that has not started. Raises NotPending, which says how far it is."""
+    """Take back a message that has not started. Raises NotPending, which says how far it is; NotFound, if it was purged."""
     error = f"withdrawn by {who}" + (f": {reason}" if reason else "")
     with durable():
         lanes.lock(_lanes_of(message, f"agent:{message.target}"))
-        current = Message.objects.select_related("sender").get(pk=message.pk)
+        current = _locked(message)
         if current.status != Message.Status.PENDING:
             raise NotPending(f"The message is {current.status}; only a pending one can be withdrawn.", status=current.status)
         _settle_failed(current, reason=Message.Reason.WITHDRAWN, error=error, now=now, by_sender=by_sender)
@@ -421,12 +428,12 @@ def redeliver(message: Message, *, who: str, now: datetime, reason: str = "") ->
     """Try a failed message again under its own id, with fresh attempts and validity.
 
     One that had its turn after all is acknowledged by the next claim, which finds the marker.
-    Raises NotFailed, TargetGone, TaskEnded.
+    Raises NotFailed, TargetGone, TaskEnded; NotFound, if it was purged.
     """
     key = f"agent:{message.target}"
     with durable():
         lanes.lock({key})
-        current = Message.objects.select_related("session__project").get(pk=message.pk)
+        current = _locked(message)
         _refuse_redelivery(current)
         lifetime = current.valid_until - current.accepted_at if current.valid_until else None
         Message.objects.failed().filter(pk=current.pk).update(
@@ -438,6 +445,15 @@ def redeliver(message: Message, *, who: str, now: datetime, reason: str = "") ->
         lanes.look_now([key], now=now)
         lanes.wake_on_commit()
     return Message.objects.get(pk=message.pk)
+
+
+def _locked(message: Message) -> Message:
+    """As it is now; until the transaction ends nobody purges it. Raises NotFound, if somebody has."""
+    rows = Message.objects.select_related("sender", "session__project").select_for_update(of=("self",))
+    current = rows.filter(pk=message.pk).first()
+    if current is None:
+        raise NotFound
+    return current
 
 
 def _refuse_redelivery(current: Message) -> None:

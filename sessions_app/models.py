@@ -6,7 +6,7 @@ from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import F, Q
 
-from sessions_app.querysets import LaneQuerySet, SessionQuerySet, TokenQuerySet, TurnQuerySet
+from sessions_app.querysets import LaneQuerySet, MarkerQuerySet, SessionQuerySet, TokenQuerySet, TurnQuerySet
 
 AGENT_ID = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}"
 LANE_KEY_LENGTH = 140
@@ -120,6 +120,8 @@ class Turn(models.Model):
         indexes = [
             # Reader: admin/sessions.py, conversation_of: the newest turns of a session.
             models.Index(fields=["session", "-id"], name="turn_newest"),
+            # Reader: TurnQuerySet.finished_before, retention.
+            models.Index(fields=["finished_at"], condition=Q(finished_at__isnull=False), name="turn_finished"),
         ]
 
     def __str__(self) -> str:
@@ -174,11 +176,17 @@ class DeliveryMarker(models.Model):
     seq = models.BigIntegerField()
     created_at = models.DateTimeField()
 
+    objects = MarkerQuerySet.as_manager()
+
     class Meta:
         constraints = [
             # Reader: turns.marked, once for every claim.
             models.UniqueConstraint(fields=["session", "source", "key"], name="delivery_marker_once"),
             models.CheckConstraint(condition=Q(source__in=["message", "event"]), name="delivery_marker_source_known"),
+        ]
+        indexes = [
+            # Reader: MarkerQuerySet.left_before, retention.
+            models.Index(fields=["created_at"], name="delivery_marker_left"),
         ]
 
     def __str__(self) -> str:

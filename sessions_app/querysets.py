@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 if TYPE_CHECKING:
-    from sessions_app.models import ApiToken, Lane, Project, Session, Turn  # noqa: F401  # the querysets' own models
+    from sessions_app.models import ApiToken, DeliveryMarker, Lane, Project, Session, Turn  # noqa: F401  # the querysets' own models
 
 
 class SessionQuerySet(QuerySet["Session"]):
@@ -39,6 +39,14 @@ class TurnQuerySet(QuerySet["Turn"]):
 
     def stop_requested(self) -> TurnQuerySet:
         return self.filter(stop_requested_at__isnull=False)
+
+    def finished_before(self, moment: datetime) -> TurnQuerySet:
+        return self.filter(finished_at__lt=moment)
+
+
+class MarkerQuerySet(QuerySet["DeliveryMarker"]):
+    def left_before(self, moment: datetime) -> MarkerQuerySet:
+        return self.filter(created_at__lt=moment)
 
 
 class LaneQuerySet(QuerySet["Lane"]):

@@ -132,6 +132,17 @@ def marked(keys: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
     return set(found) & set(keys)
 
 
+def forget(turn_ids: Collection[int], *, finished_before: datetime) -> int:
+    """Delete turns that ended so long ago; how many. What they wrote to the transcript stays. A step."""
+    _, rows = Turn.objects.finished_before(finished_before).filter(pk__in=turn_ids).delete()
+    return rows.get(Turn._meta.label, 0)
+
+
+def forget_marks(marker_ids: Collection[int]) -> int:
+    """Delete markers; how many. A step of whoever knows that no message of theirs can come again."""
+    return DeliveryMarker.objects.filter(pk__in=marker_ids).delete()[0]
+
+
 def history(session_id: str, limit: int) -> list[TranscriptEntry]:
     """The newest ``limit`` visible entries in transcript order."""
     newest = TranscriptEntry.objects.filter(session=session_id, visible=True).order_by("-seq")[:limit]

@@ -50,6 +50,10 @@ SUZENT_MAX_HOPS = int(_number("SUZENT_MAX_HOPS", 16, least=1))
 SUZENT_LANE_LIMIT = int(_number("SUZENT_LANE_LIMIT", 1000, least=1))  # unsettled messages for one target
 SUZENT_SENDER_RATE = _number("SUZENT_SENDER_RATE", 600, least=0.01)  # messages a second from one sender; 10/3 s of it at once
 SUZENT_WORKERS = int(_number("SUZENT_WORKERS", 3, least=2, most=64))  # django-q2 workers; one is always left free
+SUZENT_RETENTION_DAYS = _number("SUZENT_RETENTION_DAYS", 30, least=1, most=36_500)  # settled messages, attempts, turns
+SUZENT_DEDUPE_DAYS = _number("SUZENT_DEDUPE_DAYS", max(90, SUZENT_RETENTION_DAYS), least=1, most=36_500)  # their ids
+if SUZENT_DEDUPE_DAYS < SUZENT_RETENTION_DAYS:
+    raise ImproperlyConfigured("SUZENT_DEDUPE_DAYS must not be less than SUZENT_RETENTION_DAYS: an id outlives its message.")
 SUZENT_SQLITE_SYNCHRONOUS = env.str("SUZENT_SQLITE_SYNCHRONOUS", default="NORMAL").upper()  # FULL: survives a power cut
 if SUZENT_SQLITE_SYNCHRONOUS not in {"NORMAL", "FULL"}:
     raise ImproperlyConfigured("SUZENT_SQLITE_SYNCHRONOUS must be NORMAL or FULL.")

@@ -109,9 +109,9 @@ class LiveBench:
     def _latency(self, target: Session) -> float:
         """Milliseconds from before the send until the agent's turn began to run."""
         began = time.time()
-        message = self._send(target, "hello")
-        wait_for(lambda: message.message_id in _effects(), "the turn", every=0.002)
-        return (float(_effects()[message.message_id]["started"]) - began) * 1000
+        message_id = self._send(target, "hello")
+        wait_for(lambda: message_id in _effects(), "the turn", every=0.002)
+        return (float(_effects()[message_id]["started"]) - began) * 1000
 
     # --- parallel turns ------------------------------------------------------------------------------------------
     def _efficiencies(self) -> list[Figure]:
@@ -146,9 +146,9 @@ class LiveBench:
         memory = [memory_mb(pids) for _ in range(self._runs)]
         return [self._figure("memory_idle_mb", memory, "MB"), self._figure("cpu_idle_pct", shares, "% of one core")]
 
-    def _send(self, target: Session, content: str) -> Message:
+    def _send(self, target: Session, content: str) -> str:
         draft = Draft(self._project.pk, target, content, Message.Kind.USER_MESSAGE)
-        return transitions.accept(draft, now=database_now()).message
+        return transitions.accept(draft, now=database_now()).message.message_id
 
     def _figure(self, name: str, values: list[float], unit: str) -> Figure:
         return figure(name, values, unit, database=connection.vendor)

@@ -33,6 +33,15 @@ def delivered(project: Project, prefix: str, targets: int, count: int, *, now: d
     _insert(project, prefix, targets, count, status="delivered", at=now, settled=now, name="done")
 
 
+def attempts() -> None:
+    """One delivered attempt for each settled message that there is."""
+    with durable(), connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO inbox_app_attempt (message_id, number, owner, epoch, started_at, finished_at, outcome, error) "
+            "SELECT id, 1, 'bench', 1, accepted_at, settled_at, 'delivered', '' FROM agent_inbox_messages WHERE settled_at IS NOT NULL"
+        )
+
+
 def waiting(
     project: Project, prefix: str, targets: int, count: int, *, now: datetime, name: str, content: str = "a message"
 ) -> None:

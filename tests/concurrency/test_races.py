@@ -6,18 +6,20 @@ needs two open write transactions runs on PostgreSQL only.
 
 import threading
 import time
+from datetime import timedelta
 
 import pytest
 from django.db import connection
 
-from inbox_app import transitions
+from inbox_app import retention, transitions
 from inbox_app.deliveries import Acknowledgement, Draft, Judged, Setback, Work
 from inbox_app.errors import MessageIdConflict, NotFailed, NotPending, TargetGone
 from inbox_app.judgement import Judgement, Verdict
-from inbox_app.models import Attempt, Message
+from inbox_app.models import Attempt, DedupeKey, Message
 from sessions_app import actions, lanes, turns
 from sessions_app.clock import database_now
 from sessions_app.models import Lane, Turn
+from suzent_site.errors import NotFound
 from tests.factories import MessageFactory, ProjectFactory, SessionFactory, claimed, committed, failed
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -366,3 +368,36 @@ def test_renewing_against_the_end_of_a_lease_leaves_a_whole_lane(together):
         )
         assert not [result for result in results if isinstance(result, Exception)]
         assert Lane.objects.get(pk=message.session.lane_key).lease_owner is None
+
+
+# --- purge against redelivery ----------------------------------------------------------------------------------
+
+
+def purge():
+    return retention.purge(now=database_now() + timedelta(days=31), rest=lambda _seconds: False).gone["messages"]
+
+
+@pytest.mark.postgresql
+def test_a_message_that_is_being_redelivered_is_not_purged(stopped_before_commit):
+    """RET-01."""
+    message = failed(MessageFactory(sender=None))
+    redelivery = stopped_before_commit(lambda: redeliver(message))
+    assert purge() == 0
+    assert redelivery.finish().status == "pending"
+
+
+@pytest.mark.postgresql
+def test_a_message_that_is_being_purged_is_not_redelivered_and_its_id_stays_used(stopped_before_commit, together):
+    message = failed(MessageFactory(sender=None, kind=Message.Kind.USER_MESSAGE))
+    target, content = message.session, message.content
+    purging = stopped_before_commit(purge)
+    threading.Timer(0.3, purging.finish).start()
+    redelivered, again, other = together(
+        lambda: redeliver(message), lambda: send(target, message.message_id, content), lambda: send(target, message.message_id, "other")
+    )
+    assert purging.finish() == 1
+    assert isinstance(redelivered, NotFound)
+    assert (again.created, again.message.status) == (False, "failed")
+    assert isinstance(other, MessageIdConflict)
+    assert Message.objects.count() == 0
+    assert DedupeKey.objects.count() == 1

@@ -6,6 +6,7 @@ import json
 import pytest
 from django.core.management import CommandError, call_command
 
+from inbox_app.models import Message
 from tests.factories import MessageFactory, SessionFactory, claimed, delivered, failed
 
 pytestmark = pytest.mark.django_db
@@ -90,6 +91,24 @@ def test_withdraw_of_what_has_started_is_an_error(state):
     state(message)
     with pytest.raises(CommandError, match="only a pending one"):
         run("withdraw", message.message_id)
+
+
+@pytest.fixture
+def of_long_ago():
+    delivered(MessageFactory())
+    Message.objects.update(settled_at="2020-01-01T00:00Z")
+
+
+def test_purge_says_what_would_go_and_then_what_went(of_long_ago):
+    [would_go] = run("purge", "--dry-run")
+    assert would_go == {
+        "dry_run": True, "messages": 1, "attempts": 1, "interventions": 0, "turns": 0, "markers": 0, "dedupe_keys": 0,
+        "task_results": 0, "console_sessions": 0,
+    }  # fmt: skip
+    assert Message.objects.count() == 1
+    assert run("purge") == [would_go | {"dry_run": False, "complete": True}]
+    assert not Message.objects.exists()
+    assert run("purge") == [would_go | {"dry_run": False, "complete": True, "messages": 0, "attempts": 0}]
 
 
 def test_text_cannot_drive_the_terminal():

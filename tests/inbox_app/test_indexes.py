@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
-from inbox_app.models import Attempt, Message
+from inbox_app import retention
+from inbox_app.models import Attempt, DedupeKey, Message
 from sessions_app import transcripts, turns
 from sessions_app.admin.sessions import conversation_of
 from sessions_app.clock import database_now
@@ -69,6 +70,10 @@ def much():
     Attempt.objects.bulk_create([
         Attempt(message_id=pk, number=1, owner="one", epoch=1, started_at=now, finished_at=now, outcome="delivered") for pk in of
     ])
+    DedupeKey.objects.bulk_create([
+        DedupeKey(project=project, message_id=f"p-{number}", target="a-0", transport="local", status="delivered", settled_at=now)
+        for number in range(LONG)
+    ])
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
     return first
@@ -87,6 +92,11 @@ def message(number, *, project, now):
     return Message(**about, status="delivered", settled_at=now)
 
 
+def purge():
+    """The looks that the sweep takes each minute, whether anything is old or not."""
+    retention.purge(now=NOW(), rest=lambda _seconds: False)
+
+
 READERS = {
     "lane_due": lambda _: list(Lane.objects.due(NOW()).order_by("due_at")[:32]),
     "lane_held": lambda _: list(Lane.objects.held_by("one")),
@@ -101,6 +111,11 @@ READERS = {
     "turn_one_running_per_session": lambda session: turns.close_lost([session.pk, "a-77"], now=NOW()),
     "session_recent": lambda session: list(Session.objects.addressable_from(session.project).recent()[:20]),
     "attempt_numbered": lambda _: list(Attempt.objects.filter(message=Message.objects.order_by("pk").first()).order_by("number")),
+    "dedupe_key_once_per_project": lambda session: DedupeKey.objects.filter(project=session.project, message_id="p-7").first(),
+    "message_settled": lambda _: purge(),
+    "turn_finished": lambda _: purge(),
+    "delivery_marker_left": lambda _: purge(),
+    "dedupe_key_settled": lambda _: purge(),
 }
 
 
@@ -114,6 +129,7 @@ UNIQUE = {
     "transcript_position": "sqlite_autoindex_sessions_app_transcriptentry_",
     "delivery_marker_once": "sqlite_autoindex_sessions_app_deliverymarker_",
     "attempt_numbered": "sqlite_autoindex_inbox_app_attempt_",
+    "dedupe_key_once_per_project": "sqlite_autoindex_inbox_app_dedupekey_",
 }
 
 

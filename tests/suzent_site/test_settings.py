@@ -93,3 +93,12 @@ def test_a_mistyped_drill_is_refused_at_the_start_and_not_at_the_first_message(t
 
 def test_a_number_is_read_as_it_is_written(tmp_path):
     assert said(tmp_path, "s.SUZENT_TURN_TIMEOUT", SUZENT_TURN_TIMEOUT="1e3") == 1000
+
+
+def test_ids_are_kept_at_least_as_long_as_their_messages(tmp_path):
+    kept = "[s.SUZENT_RETENTION_DAYS, s.SUZENT_DEDUPE_DAYS]"
+    assert said(tmp_path, kept) == [30, 90]
+    assert said(tmp_path, kept, SUZENT_RETENTION_DAYS="400") == [400, 400]
+    refused = started(tmp_path, SUZENT_DEDUPE_DAYS="10")
+    assert refused.returncode != 0
+    assert "SUZENT_DEDUPE_DAYS must not be less than SUZENT_RETENTION_DAYS" in refused.stderr

@@ -22,6 +22,7 @@ from django.db import connection
 from inbox_app.bench.engine import EngineBench
 from inbox_app.bench.figures import Figure
 from inbox_app.bench.live import LiveBench
+from inbox_app.bench.purge import PurgeBench
 from inbox_app.bench.waiters import WaitersBench
 
 INSIDE = "SUZENT_BENCH_INSIDE"  # set in the process that runs on the scratch database
@@ -35,7 +36,10 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON list last")
         parser.add_argument("--runs", type=int, default=5, help="how often each figure is measured (default 5)")
         parser.add_argument("--scale", type=float, default=1.0, help="share of the big tables to load, e.g. 0.1 (default 1)")
-        parser.add_argument("--only", choices=["engine", "live", "waiters"], help="only the figures of the engine, of the whole product, or of many who wait")
+        parser.add_argument(
+            "--only", choices=["engine", "live", "waiters", "purge"],
+            help="only the figures of the engine, of the whole product, of many who wait, or of a purge under load (else left out)",
+        )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
         if os.environ.get(INSIDE):
@@ -54,6 +58,8 @@ class Command(BaseCommand):
         if settings.CACHES["default"]["BACKEND"].endswith("DatabaseCache"):
             call_command("createcachetable", verbosity=0)
         figures: list[Figure] = []
+        if only == "purge":
+            figures += PurgeBench(scale=scale, say=self._say).figures()
         if only in {None, "live"}:
             figures += LiveBench(runs=runs, say=self._say).figures()
         if only in {None, "waiters"}:

@@ -1,13 +1,18 @@
-"""The inbox for scripts: what waits, what failed, and the two things an operator can do about it."""
+"""The inbox for scripts: what waits, what failed, what an operator can do about it, and removing what is old."""
 
 from __future__ import annotations
 
 import getpass
 import os
+import signal
+import threading
+import time
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from inbox_app import transitions
+from inbox_app import retention, transitions
 from inbox_app.mailbox import message_named, page_of_messages
 from inbox_app.models import Message
 from inbox_app.serializers import REASON_LENGTH, MessageOut, detail_of
@@ -19,6 +24,7 @@ from suzent_site.script_command import AddVerb, ScriptCommand
 
 LISTED = 50
 LISTED_AT_MOST = 10_000
+PROGRESS_EVERY = 5.0  # seconds
 
 
 class Command(ScriptCommand):
@@ -35,6 +41,8 @@ class Command(ScriptCommand):
             chosen = add(verb, help=what)
             _one(chosen)
             chosen.add_argument("--reason", default="", help="kept beside the message")
+        purging = add("purge", help="remove what is older than SUZENT_RETENTION_DAYS and SUZENT_DEDUPE_DAYS; may be stopped and repeated")
+        purging.add_argument("--dry-run", action="store_true", help="only say what would go")
 
     def list(self, options: dict[str, Any]) -> list[dict[str, Any]]:
         project = chosen_project(options["project"]).slug if options["project"] else None
@@ -56,6 +64,37 @@ class Command(ScriptCommand):
         message = _named(options)
         now, who, reason = database_now(), _operator().label, _reason(options)
         return detail_of(transitions.withdraw(message, who=who, by_sender=False, now=now, reason=reason), now=now)
+
+    def purge(self, options: dict[str, Any]) -> dict[str, Any]:
+        if options["dry_run"]:
+            return {"dry_run": True, **retention.would_go(now=database_now())}
+        with interruptible() as asked_to_stop:
+            purged = retention.purge(now=database_now(), rest=asked_to_stop.wait, tell=self._progress())
+        return {"dry_run": False, **purged.gone, "complete": purged.complete}
+
+    def _progress(self) -> Callable[[Mapping[str, int]], None]:
+        """Says every few seconds how far it is."""
+        told_at = time.monotonic()
+
+        def tell(gone: Mapping[str, int]) -> None:
+            nonlocal told_at
+            if time.monotonic() - told_at >= PROGRESS_EVERY:
+                told_at = time.monotonic()
+                self.stderr.write(", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in gone.items() if count))
+
+        return tell
+
+
+@contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """An event that is set by Ctrl-C and SIGTERM, so that what is in progress comes to its end."""
+    asked = threading.Event()
+    before = {number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _one(parser: ArgumentParser) -> None:
