@@ -121,7 +121,7 @@ def agent_read(
         "status": status_of(session),
         "title": session.title,
         "messages": [
-            {"seq": line.seq, "role": line.role, "text": line.text, "created_at": line.created_at.isoformat(), **line.thread}
+            {"seq": line.seq, "role": line.role, "text": line.text, "created_at": _moment(line.created_at), **line.thread}
             for line in page.lines
         ],
         "message_count": page.count,
@@ -183,6 +183,11 @@ def _refuse_oneself(caller: Caller, target: Session) -> None:
         raise Invalid("agent_id", "is your own")
 
 
+def _moment(when: datetime) -> str:
+    """As every other answer writes it: in UTC, ending in Z."""
+    return when.isoformat().replace("+00:00", "Z")
+
+
 def _unread(sessions: list[Session]) -> Counter[str]:
     lanes = [session.lane_key for session in sessions]
     waiting = Message.objects.unsettled().filter(lane__in=lanes).values_list("lane").annotate(Count("pk")).order_by()
@@ -197,7 +202,7 @@ def _agent(session: Session, *, status: str, unread: int) -> dict[str, Any]:
         "status": status,
         "project_id": session.project_id,
         "parent_agent_id": session.parent_id,
-        "updated_at": session.updated_at.isoformat(),
+        "updated_at": _moment(session.updated_at),
         "unread": unread,
     }
 

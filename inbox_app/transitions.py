@@ -114,7 +114,7 @@ def _insert(draft: Draft, *, chain: Chain, now: datetime) -> Message:
         target=draft.target.agent_id, session=draft.target, kind=draft.kind, content=draft.content, payload=draft.payload,
         in_reply_to=draft.in_reply_to, root_id=chain.root_id or message_id, caused_by=chain.caused_by, hops=chain.hops,
         max_attempts=ATTEMPTS_GIVEN, lane=draft.target.lane_key, accepted_at=now, available_at=now,
-        valid_until=now + draft.valid_for if draft.valid_for else None,
+        valid_until=None if draft.valid_for is None else now + draft.valid_for,
     )  # fmt: skip
     lanes.wake_on_commit()
     return message
@@ -171,11 +171,16 @@ def _was_asked_to_stop(head: Message) -> bool:
 def _close_lost_attempt(head: Message, *, stopped: bool, now: datetime) -> None:
     """The process died with this turn. The first loss is free and makes it a suspect; later ones are told by its shift."""
     lost = Attempt.Outcome.STOPPED if stopped else Attempt.Outcome.LOST
-    error = "the process that ran it is gone"
+    error = _how_its_turn_ended(head)
     _close_attempts([head.pk], outcome=lost, error=error, now=now)
     if head.losses == 0 and not stopped:
         head.losses, head.last_error = 1, error
         head.save(update_fields=["losses", "last_error"])
+
+
+def _how_its_turn_ended(head: Message) -> str:
+    told = Attempt.objects.filter(message=head, outcome=None).values_list("turn__error", flat=True).first()
+    return told or "the process that ran it is gone"
 
 
 def _start(judged: Sequence[Judged], *, now: datetime) -> list[Work]:

@@ -40,14 +40,19 @@ class Caller:
     """Who asks, and how far they reach.
 
     ``project_id`` is None for an operator who has not named a session: every project is within reach. ``session``
-    is who acts: the token's own session, or the one that a project token or an operator named.
+    is who acts: the token's own session, or the one that a project token or an operator named. ``rights`` are an
+    operator's permissions, as Django knows them; None for a token, which has none to ask about.
     """
 
     project_id: str | None
     session: Session | None
     label: str
+    rights: frozenset[str] | None = None
 
     is_authenticated = True  # what Django and REST framework ask of a user
+
+    def has_rights(self, *names: str) -> bool:
+        return self.rights is None or self.rights.issuperset(names)
 
     def sessions(self) -> SessionQuerySet:
         """The sessions that this caller can name."""
@@ -110,7 +115,7 @@ def _note_use(token: ApiToken, *, now: datetime) -> None:
 
 
 class OperatorSession(SessionAuthentication):
-    """A staff user's login in the browser, with CSRF on every write."""
+    """A staff user's login in the browser, with CSRF on every write and the rights that it has in the console."""
 
     def authenticate(self, request: Request) -> tuple[Caller, Caller] | None:
         user = getattr(request._request, "user", None)
@@ -120,5 +125,6 @@ class OperatorSession(SessionAuthentication):
             self.enforce_csrf(request)
         except PermissionDenied as error:
             raise CsrfRefused from error
-        caller = Caller(project_id=None, session=None, label=user.get_username())
+        rights = frozenset(user.get_all_permissions())
+        caller = Caller(project_id=None, session=None, label=user.get_username(), rights=rights)
         return caller, caller

@@ -25,8 +25,6 @@ POINTS = frozenset({
     "ack.before_commit", "ack.after_commit", "release.before_commit", "fail.before_commit",
     "purge.before_commit", "purge.after_batch",
 })
-
-
 _ACTION = re.compile(r"exit|once|sleep=[0-9]+(\.[0-9]+)?", re.ASCII)
 
 

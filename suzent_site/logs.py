@@ -24,6 +24,16 @@ def _escaped(logger: object, method: str, event: EventDict) -> EventDict:
     return {key: "".join(map(_shown, value)) if isinstance(value, str) else value for key, value in event.items()}
 
 
+def _refusals_without_traceback(logger: object, method: str, event: EventDict) -> EventDict:
+    """A refused request is its sender's fault: one short warning, whoever floods us with them, not a page of ours."""
+    logger_name = str(event.get("logger", ""))
+    if logger_name.startswith("django.security"):
+        event["level"] = "warning"
+    if logger_name.startswith(("django.security", "django.request")) and event.get("level") == "warning":
+        event.pop("exc_info", None)
+    return event
+
+
 def _shown(character: str) -> str:
     if character.isprintable() or character == "\n":  # the renderer escapes line feeds
         return character
@@ -44,6 +54,7 @@ def logging_config(level: str) -> None:
             foreign_pre_chain=[*_BEFORE, structlog.stdlib.PositionalArgumentsFormatter()],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                _refusals_without_traceback,
                 structlog.processors.format_exc_info,
                 _escaped,
                 structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "logger", "event"], bool_as_flag=False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import os
+import re
 import socket
 import warnings
 from pathlib import Path
@@ -23,7 +24,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 
 def _number(name: str, default: float, *, least: float, most: float = 10**9) -> float:
     try:
-        value: float = env.float(name, default=default)
+        value = float(env.str(name, default="") or default)  # env.float would read 15m as 15 and 1e3 as 13
     except ValueError as error:
         raise ImproperlyConfigured(f"{name} must be a number.") from error
     if not least <= value <= most:
@@ -38,6 +39,8 @@ SECRET_KEY = env.str("SECRET_KEY", default="") or secret(SUZENT_DATA_DIR, "secre
 SUZENT_HOST = env.str("SUZENT_HOST", default="127.0.0.1")
 SUZENT_PORT = int(_number("SUZENT_PORT", 25314, least=1, most=65535))
 SUZENT_PUBLIC_URL = env.str("SUZENT_PUBLIC_URL", default="")  # as others reach us, e.g. https://suzent.example
+if SUZENT_PUBLIC_URL and not re.match(r"https?://[^/]", SUZENT_PUBLIC_URL):
+    raise ImproperlyConfigured("SUZENT_PUBLIC_URL must begin with http:// or https:// and a host.")
 SUZENT_TRUSTED_PROXIES = env.list("SUZENT_TRUSTED_PROXIES", default=[])  # addresses whose X-Forwarded-* we believe
 SUZENT_LEASE_SECONDS = _number("SUZENT_LEASE_SECONDS", 30, least=1)
 SUZENT_TURN_CONCURRENCY = int(_number("SUZENT_TURN_CONCURRENCY", 32, least=1, most=1000))  # turns in one shift
@@ -58,7 +61,9 @@ SUZENT_FAULTS = env.str("SUZENT_FAULTS", default="")  # crash points, see suzent
 faults.parse(SUZENT_FAULTS)  # a misspelt one is told at the start, not in the middle of a delivery
 SUZENT_ALLOW_CRASH = env.bool("SUZENT_ALLOW_CRASH", default=False)  # the scripted runtime may kill its process
 SUZENT_EFFECTS_FILE = env.str("SUZENT_EFFECTS_FILE", default="")  # the scripted runtime logs each executed turn
-SUZENT_LOG_LEVEL = env.str("SUZENT_LOG_LEVEL", default="INFO")
+SUZENT_LOG_LEVEL = env.str("SUZENT_LOG_LEVEL", default="INFO").upper()
+if SUZENT_LOG_LEVEL not in {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}:
+    raise ImproperlyConfigured("SUZENT_LOG_LEVEL must be DEBUG, INFO, WARNING, ERROR or CRITICAL.")
 
 # --- What each lower layer reaches in a higher one, by dotted path ---------------------------------------------
 RUNTIMES = {
@@ -173,16 +178,17 @@ SILENCED_SYSTEM_CHECKS = ["security.W008"] + ([] if _secure else ["security.W004
 DATABASE_URL = env.str("DATABASE_URL", default="") or f"sqlite:///{SUZENT_DATA_DIR / 'suzent.sqlite3'}"
 DATABASES = {"default": env.db_url_config(DATABASE_URL)}
 _database = DATABASES["default"]
+_engine = _database.get("ENGINE", "")  # there is none where the URL is no URL
 _database["CONN_MAX_AGE"] = None
 _database["CONN_HEALTH_CHECKS"] = True
-if _database["ENGINE"].endswith("sqlite3"):
+if _engine.endswith("sqlite3"):
     _database["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",  # a deferred read-then-write ignores the time-out and fails at once
         "timeout": 20,  # seconds
         "init_command": f"PRAGMA journal_mode=WAL; PRAGMA synchronous={SUZENT_SQLITE_SYNCHRONOUS}; PRAGMA foreign_keys=ON;",
     }
     _database["TEST"] = {"NAME": str(SUZENT_DATA_DIR / f"test-{os.getpid()}.sqlite3")}
-elif _database["ENGINE"].endswith("postgresql"):
+elif _engine.endswith("postgresql"):
     _database["OPTIONS"] = {  # a server that went away without a word is noticed within 20 s, not after hours
         "connect_timeout": 5,
         "tcp_user_timeout": 20_000,

@@ -17,6 +17,7 @@ def _with_slash(pattern: URLPattern) -> URLPattern:
 
 urlpatterns = [
     path("", to_admin),
+    path("admin", to_admin),
     path("admin/", admin.site.urls),
     path("api/", include(api)),
     path("api/", include([_with_slash(pattern) for pattern in api])),

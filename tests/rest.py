@@ -5,6 +5,7 @@ import threading
 from dataclasses import dataclass, field
 
 import pytest
+from django.contrib.auth.models import Permission
 from django.test import Client
 from django.utils import timezone
 
@@ -106,9 +107,20 @@ def town(db):
     )
 
 
+OPERATOR = ("view_message", "change_message", "view_session", "add_session", "change_session")
+ONLOOKER = ("view_message", "view_session")
+
+
+def staff(user_model, name, rights=()):
+    """A staff user with these of Django's permissions."""
+    user = user_model.objects.create_user(name, password="x", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=rights))
+    return user
+
+
 @pytest.fixture
 def operator(db, django_user_model):
-    user = django_user_model.objects.create_user("olga", password="x", is_staff=True)
+    user = staff(django_user_model, "olga", OPERATOR)
     client = Client()
     client.force_login(user)
     return Api(client=client)

@@ -173,3 +173,9 @@ def test_snd_02_a_send_past_a_locked_database_is_an_error_without_a_row_or_a_row
     assert refused(answer, 503, code="unavailable")
     assert not Message.objects.exists()
     assert town.planner.api.send("writer", "hello", message_id="k").status_code == 202
+
+
+def test_a_validity_of_less_than_a_microsecond_is_over_at_once_and_not_for_ever(town):
+    town.planner.api.send("writer", "too late", message_id="m-1", valid_for=1e-9)
+    message = Message.objects.get(message_id="m-1")
+    assert message.valid_until == message.accepted_at

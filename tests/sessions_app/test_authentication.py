@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from sessions_app.actions import archive_session, mint_token, revoke_token
 from sessions_app.models import ApiToken
-from tests.rest import Api, refused
+from tests.rest import ONLOOKER, OPERATOR, Api, refused, staff
 
 
 def asked_with(header):
@@ -97,7 +97,7 @@ def test_a_login_without_staff_rights_is_nobody(db, django_user_model):
 
 def test_an_operators_write_needs_the_csrf_token(town, django_user_model):
     client = Client(enforce_csrf_checks=True)
-    client.force_login(django_user_model.objects.create_user("olga", is_staff=True))
+    client.force_login(staff(django_user_model, "olga", OPERATOR))
     body = {"agent_id": "planner", "message": "hello"}
     assert refused(client.post("/api/tools/agent_send", body, content_type="application/json"), 403, code="csrf_failed")
     client.cookies["csrftoken"] = "a" * 32
@@ -116,3 +116,16 @@ def test_an_archived_session_acts_no_more(town):
     archive_session(town.planner.session, now=timezone.now())
     assert refused(town.planner.api.send("writer", "still here"), 403, code="archived")
     assert refused(town.acting(town.planner).send("writer", "still here"), 403, code="archived")
+
+
+def test_sec_02_a_login_has_no_more_rights_here_than_in_the_console(town, django_user_model):
+    for name, rights, reads in (("otto", ONLOOKER, 200), ("nils", (), 403)):
+        client = Client()
+        client.force_login(staff(django_user_model, name, rights))
+        api = Api(client=client)
+        assert api.get("/api/messages").status_code == api.get("/api/sessions").status_code == reads
+        assert refused(api.send("planner", "hello"), 403, code="forbidden")
+        assert refused(client.delete("/api/sessions/planner"), 403, code="forbidden")
+        assert refused(client.post("/api/sessions", {"project": town.project.slug}, content_type="application/json"), 403)
+    town.planner.session.refresh_from_db()
+    assert town.planner.session.archived_at is None

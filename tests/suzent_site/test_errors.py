@@ -14,3 +14,7 @@ def test_the_docstring_is_the_default_sentence():
 def test_an_invalid_request_names_its_field():
     error = Invalid("title", "is too long")
     assert (error.status, error.detail, error.extra) == (400, "title: is too long", {"field": "title"})
+
+
+def test_the_console_is_found_without_its_slash(client):
+    assert client.get("/admin").status_code == 302

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 
 def logged(call):
     script = (
@@ -28,3 +30,15 @@ def test_line_breaks_and_escapes_in_a_value_stay_on_one_line():
 def test_libraries_log_in_the_same_form():
     [line] = logged("logging.getLogger('django.request').warning('Not Found: %s', '/x')")
     assert 'event="Not Found: /x"' in line
+
+
+@pytest.mark.parametrize("call", ["django.security.DisallowedHost').error", "django.request').warning"])
+def test_a_refused_request_fills_no_page(call):
+    [line] = logged(f"try: 1 / 0\nexcept ZeroDivisionError: logging.getLogger('{call}('bad', exc_info=True)")
+    assert "level=warning" in line
+    assert "Traceback" not in line
+
+
+def test_an_error_of_ours_keeps_its_traceback():
+    [line] = logged("try: 1 / 0\nexcept ZeroDivisionError: logging.getLogger('django.request').error('bad', exc_info=True)")
+    assert "Traceback" in line

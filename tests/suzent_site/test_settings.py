@@ -70,6 +70,12 @@ def test_the_public_url_turns_on_what_https_needs(tmp_path):
         ("SUZENT_TURN_CONCURRENCY", "many"),
         ("SUZENT_LANE_LIMIT", "-1"),
         ("DATABASE_URL", "mysql://localhost/suzent"),
+        ("DATABASE_URL", "garbage"),
+        ("SUZENT_TURN_TIMEOUT", "15m"),
+        ("SUZENT_TURN_TIMEOUT", "1e400"),
+        ("SUZENT_SHUTDOWN_GRACE", "nan"),
+        ("SUZENT_PUBLIC_URL", "suzent.example"),
+        ("SUZENT_LOG_LEVEL", "LOUD"),
     ],
 )
 def test_a_bad_setting_is_refused_by_name(tmp_path, name, value):
@@ -78,10 +84,15 @@ def test_a_bad_setting_is_refused_by_name(tmp_path, name, value):
     assert f"ImproperlyConfigured: {name} must" in process.stderr
 
 
-def test_a_misspelt_crash_point_is_told_at_the_start(tmp_path):
-    process = started(tmp_path, SUZENT_FAULTS="turn.sometime:exit")
+@pytest.mark.parametrize("faults", ["nonsense", "turn.nowhere:exit", "turn.after_commit:sleep=long"])
+def test_a_mistyped_drill_is_refused_at_the_start_and_not_at_the_first_message(tmp_path, faults):
+    process = started(tmp_path, SUZENT_FAULTS=faults)
     assert process.returncode != 0
-    assert "ImproperlyConfigured: SUZENT_FAULTS: there is no crash point 'turn.sometime'" in process.stderr
+    assert "ImproperlyConfigured: SUZENT_FAULTS: " in process.stderr
+
+
+def test_a_number_is_read_as_it_is_written(tmp_path):
+    assert said(tmp_path, "s.SUZENT_TURN_TIMEOUT", SUZENT_TURN_TIMEOUT="1e3") == 1000
 
 
 def test_ids_are_kept_at_least_as_long_as_their_messages(tmp_path):
