@@ -428,6 +428,7 @@ def test_mail_of_an_archived_target_fails_the_running_message_too():
     settle(claim())
     settle(claim())
     assert {(row(message).status, row(message).reason) for message in (running, waiting)} == {("failed", "target_gone")}
+    assert Attempt.objects.get(message=running).error == "the session was archived"
     assert claim() == []
 
 
