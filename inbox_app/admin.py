@@ -13,7 +13,6 @@ from django.db.models import Count, IntegerField, OuterRef, Q, QuerySet, Subquer
 from django.db.models.functions import Coalesce, Concat
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import action, display
@@ -66,7 +65,7 @@ class ByAge(admin.SimpleListFilter):
         chosen = self.value()
         if chosen not in self.AGES:
             return queryset
-        border = timezone.now() - self.AGES[chosen][1]
+        border = database_now() - self.AGES[chosen][1]
         return queryset.filter(accepted_at__lt=border) if chosen.startswith("over") else queryset.filter(accepted_at__gte=border)
 
 

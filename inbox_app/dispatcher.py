@@ -26,6 +26,7 @@ from sessions_app.models import Session, TranscriptEntry, Turn
 from sessions_app.runtimes.base import HistoryEntry, RunningTurn, TurnInput, TurnResult, Unavailable, runtime_named
 from sessions_app.text import cut, storable, storable_json
 from sessions_app.turns import Commit
+from suzent_site.errors import first_line
 from suzent_site.transactions import until_answered
 
 ERROR_LIMIT = 2_000  # characters of an error that are kept with the message, its attempt and its turn
@@ -76,7 +77,7 @@ def commit(done: Sequence[tuple[Work, Commit]]) -> list[tuple[Work, Ended]]:
         states = _commit([item for _, item in done])
     except (IntegrityError, DataError, TypeError, ValueError) as error:  # the last two: it is not JSON
         if len(done) == 1:
-            return [(done[0][0], Ended(setback=raised(done[0][0], f"{type(error).__name__}: {error}")))]
+            return [(done[0][0], Ended(setback=raised(done[0][0], f"{type(error).__name__}: {first_line(error)}")))]
         return [ended for one in done for ended in commit([one])]
     return [(work, _committed(work, states.get(work.turn.pk))) for work, _ in done]
 

@@ -34,6 +34,7 @@ from suzent_site.transactions import until_answered
 POLL_WARM: Final = 0.02  # seconds between looks while it lingers
 POLL_COOL: Final = 0.1  # seconds between looks while only long turns run
 PAUSE_AFTER_ERROR: Final = 0.5  # seconds
+TELL_FULL_EVERY: Final = 0.2  # seconds between two looks of a full shift whether another is needed
 MESSAGES_A_HOLD: Final = 8  # then a lane with much mail goes to the back
 
 log = structlog.get_logger(__name__)
@@ -150,7 +151,7 @@ class Shift:
     def _tell_that_full(self) -> None:
         """Say at once that there is no room, and have another shift started while lanes are due."""
         self._holder.beat(free=0)
-        if draining() or time.monotonic() - self._full_told_at < wake.STALE_AFTER.total_seconds() / 10:
+        if draining() or time.monotonic() - self._full_told_at < TELL_FULL_EVERY:
             return
         self._full_told_at = time.monotonic()
         if lanes.any_due(now=database_now()):

@@ -50,7 +50,7 @@ def accept(draft: Draft, *, now: datetime) -> Accepted:
     """
     check_content(draft.content)
     check_message_id(draft.message_id, ours=draft.ours)
-    limits.senders.take(draft.project_id, draft.sender_id or draft.sender_label)
+    limits.senders.take(draft.project_id, f"session {draft.sender_id}" if draft.sender_id else f"label {draft.sender_label}")
     try:
         return _accept(draft, now=now)
     except IntegrityError:  # another connection used the id for another target in the same instant

@@ -48,7 +48,7 @@ class NotJSON(SuzentError):
     status = 415
 
 
-class Unavailable(SuzentError):
+class DatabaseUnavailable(SuzentError):
     """The database cannot be reached just now. Try again; under the same message_id nothing is sent twice."""
 
     code = "unavailable"
@@ -67,7 +67,7 @@ def as_response(error: Exception, context: dict[str, Any]) -> Response | None:
     known = _known(error)
     if known is None:
         return None
-    if known.status == Unavailable.status:
+    if known.status == DatabaseUnavailable.status:
         log.warning("database_unavailable", error=type(error).__name__)
     return Response(known.as_json(), status=known.status, headers=_headers(known))
 
@@ -100,7 +100,7 @@ _TRANSLATIONS: list[tuple[type[Exception] | tuple[type[Exception], ...], Callabl
     (rest.UnsupportedMediaType, NotJSON),
     (rest.ParseError, BadRequest),
     (django_errors.RequestDataTooBig, BodyTooLarge),
-    ((OperationalError, InterfaceError), Unavailable),
+    ((OperationalError, InterfaceError), DatabaseUnavailable),
 ]
 
 

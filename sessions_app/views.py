@@ -72,7 +72,7 @@ class Sessions(ApiView):
     @extend_schema(
         operation_id="sessions_list",
         parameters=[serializers.ListSessions],
-        responses={200: serializers.SessionPage, **errors(400, 403, 404)},
+        responses={200: serializers.SessionPage, **errors(400, 404)},
     )
     def get(self, request: Request) -> Response:
         """The sessions of the project, those that changed last first. A session token sees its own."""

@@ -11,6 +11,7 @@ commas; each item is ``point:action`` with more actions behind further colons:
 from __future__ import annotations
 
 import os
+import re
 import time
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +27,9 @@ POINTS = frozenset({
 })
 
 
+_ACTION = re.compile(r"exit|once|sleep=[0-9]+(\.[0-9]+)?", re.ASCII)
+
+
 @dataclass(frozen=True)
 class Fault:
     exit: bool = False
@@ -36,7 +40,7 @@ class Fault:
 def crash_point(point: str) -> None:
     """Die or wait here if ``SUZENT_FAULTS`` says so."""
     if settings.SUZENT_FAULTS:
-        _strike(point, parse(settings.SUZENT_FAULTS).get(point))
+        _strike(point, _parsed(settings.SUZENT_FAULTS).get(point))
 
 
 def _strike(point: str, fault: Fault | None) -> None:
@@ -48,10 +52,12 @@ def _strike(point: str, fault: Fault | None) -> None:
         os._exit(9)
 
 
-@cache
 def parse(text: str) -> dict[str, Fault]:
     """Read ``SUZENT_FAULTS``. Raises ImproperlyConfigured for an unknown point or action."""
     return dict(_parse_item(item.strip()) for item in text.split(",") if item.strip())
+
+
+_parsed = cache(parse)
 
 
 def _parse_item(item: str) -> tuple[str, Fault]:
@@ -61,7 +67,7 @@ def _parse_item(item: str) -> tuple[str, Fault]:
     values: dict[str, bool | float] = {}
     for action in actions:
         name, _, value = action.partition("=")
-        if name not in {"exit", "sleep", "once"}:
+        if not _ACTION.fullmatch(action):
             raise ImproperlyConfigured(f"SUZENT_FAULTS: {action!r} is not exit, sleep=SECONDS or once")
         values[name] = float(value) if name == "sleep" else True
     return point, Fault(**values)  # type: ignore[arg-type]  # the three names were checked above

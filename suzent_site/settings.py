@@ -13,6 +13,7 @@ from urllib.parse import urlencode, urlsplit
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
+from suzent_site import faults
 from suzent_site.data_dir import open_data_dir, secret
 from suzent_site.logs import logging_config
 
@@ -54,6 +55,7 @@ SUZENT_SQLITE_SYNCHRONOUS = env.str("SUZENT_SQLITE_SYNCHRONOUS", default="NORMAL
 if SUZENT_SQLITE_SYNCHRONOUS not in {"NORMAL", "FULL"}:
     raise ImproperlyConfigured("SUZENT_SQLITE_SYNCHRONOUS must be NORMAL or FULL.")
 SUZENT_FAULTS = env.str("SUZENT_FAULTS", default="")  # crash points, see suzent_site/faults.py
+faults.parse(SUZENT_FAULTS)  # a misspelt one is told at the start, not in the middle of a delivery
 SUZENT_ALLOW_CRASH = env.bool("SUZENT_ALLOW_CRASH", default=False)  # the scripted runtime may kill its process
 SUZENT_EFFECTS_FILE = env.str("SUZENT_EFFECTS_FILE", default="")  # the scripted runtime logs each executed turn
 SUZENT_LOG_LEVEL = env.str("SUZENT_LOG_LEVEL", default="INFO")

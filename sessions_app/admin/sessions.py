@@ -94,7 +94,7 @@ class SessionAdmin(ConsoleAdmin):
         asked = {name: form.cleaned_data[name] for name in ("title", "runtime", "config")}
         asked["config"] = asked["config"] or {}
         if change:
-            actions.change_session(Session.objects.get(pk=obj.pk), now=timezone.now(), **asked)
+            actions.change_session(Session.objects.get(pk=obj.pk), now=database_now(), **asked)
             return
         made = actions.open_session(obj.project, now=database_now(), agent_id=obj.agent_id, **asked)
         obj.agent_id = made.agent_id

@@ -499,11 +499,9 @@ class World:
             self._fail(run)
 
     def haunt(self, ghost: int, how: str) -> None:
-        """A hung thread comes to itself long after its dispatcher has let go: it may change nothing."""
-        lost = [run for run in self.ghosts if not self._holds(run)]
-        if not lost:
-            return
-        run = lost[ghost % len(lost)]
+        """A hung thread comes to itself long after its lane has gone: it may change nothing."""
+        lost = self.lost()
+        run = lost[-1 - ghost % len(lost)]
         if isinstance(run.item, Judged):
             self._fail(run)
         elif how == "commit":
@@ -514,6 +512,11 @@ class World:
             self._acknowledge([run], go_on=True)
         else:
             self._release(run, "raised", wait=0)
+
+    def lost(self) -> list[Run]:
+        """What somebody has in hand still, or had, and holds no longer."""
+        in_hand = [run for worker in self.workers for run in worker.runs]
+        return [run for run in [*self.ghosts, *in_hand] if not self._holds(run)]
 
     # --- what befalls dispatchers ------------------------------------------------------------------------------------
     def die(self, worker: int) -> None:
@@ -541,12 +544,18 @@ class World:
     def stall(self, worker: int) -> None:
         self._worker(worker).stalled = True
 
-    def oversleep(self, worker: int) -> None:
-        """A dispatcher stalls past its lease, another takes what it held, and it comes back as a zombie."""
+    def oversleep(self, worker: int, *, alone: bool = False) -> None:
+        """A dispatcher stalls past its lease, another takes what it held, and it comes back as a zombie.
+
+        ``alone``: it takes its own lanes again, with its former turns still in hand.
+        """
         sleeper = self._worker(worker)
         sleeper.stalled = True
         self.pass_time(lanes.lease().total_seconds() + 1)
-        if self.awake():
+        if alone:
+            sleeper.stalled = False
+            self.claim(self.awake().index(sleeper), limit=len(self.agents))
+        elif self.awake():
             self.claim(worker, limit=len(self.agents))
         sleeper.stalled = False
 

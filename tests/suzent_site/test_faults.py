@@ -25,7 +25,7 @@ def test_several_points_and_actions_are_read():
     }
 
 
-@pytest.mark.parametrize("text", ["turn.sometime:exit", "turn.after_commit:explode"])
+@pytest.mark.parametrize("text", ["turn.sometime:exit", "turn.after_commit:explode", "turn.after_commit:sleep=long"])
 def test_an_unknown_point_or_action_is_refused(text):
     with pytest.raises(ImproperlyConfigured):
         parse(text)

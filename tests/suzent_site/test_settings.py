@@ -78,6 +78,12 @@ def test_a_bad_setting_is_refused_by_name(tmp_path, name, value):
     assert f"ImproperlyConfigured: {name} must" in process.stderr
 
 
+def test_a_misspelt_crash_point_is_told_at_the_start(tmp_path):
+    process = started(tmp_path, SUZENT_FAULTS="turn.sometime:exit")
+    assert process.returncode != 0
+    assert "ImproperlyConfigured: SUZENT_FAULTS: there is no crash point 'turn.sometime'" in process.stderr
+
+
 def test_ids_are_kept_at_least_as_long_as_their_messages(tmp_path):
     kept = "[s.SUZENT_RETENTION_DAYS, s.SUZENT_DEDUPE_DAYS]"
     assert said(tmp_path, kept) == [30, 90]

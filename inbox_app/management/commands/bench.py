@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.management import call_command
@@ -85,12 +86,10 @@ def scratch_database() -> Iterator[dict[str, str]]:
         yield {"DATABASE_URL": ""}
         return
     name = f"suzent_bench_{secrets.token_hex(4)}"
-    address = settings.DATABASES["default"]
-    user = f"{address['USER']}:{address['PASSWORD']}@" if address["PASSWORD"] else f"{address['USER']}@"
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {name}")
     try:
-        yield {"DATABASE_URL": f"postgres://{user}{address['HOST']}:{address['PORT'] or 5432}/{name}"}
+        yield {"DATABASE_URL": urlsplit(settings.DATABASE_URL)._replace(path=f"/{name}").geturl()}
     finally:
         with connection.cursor() as cursor:
             cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
