@@ -255,4 +255,4 @@ def _tries(site: Site) -> list[Try]:
 
 def _executed(effects: Path) -> Counter[str]:
     lines = effects.read_text().splitlines() if effects.exists() else []
-    return Counter(effect["message_id"] for effect in map(json.loads, lines) if effect["outcome"] != "failed")
+    return Counter(effect["message_id"] for effect in map(json.loads, lines) if effect["outcome"] in {"ok", "stopped"})
