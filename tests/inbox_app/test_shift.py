@@ -92,8 +92,9 @@ class Meanwhile:
         self.at = 0.0
 
     def _run(self, message, act):
-        while not Turn.objects.running().filter(session=message.session_id).exists():
-            time.sleep(0.05)
+        held = Lane.objects.filter(key=message.session.lane_key, lease_owner__isnull=False)
+        while not (held.exists() and Turn.objects.running().filter(session=message.session_id).exists()):
+            time.sleep(0.05)  # a turn whose lane nobody holds is the lost one of a suspect
         time.sleep(0.2)
         self.at = time.monotonic()
         act()
