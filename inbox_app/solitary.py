@@ -13,7 +13,9 @@ import pickle
 import select
 import signal
 import socket
+import sys
 import threading
+import traceback
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,6 +146,8 @@ def _run_child(frame: bytes, shift: socket.socket, *, parent: int) -> None:
         shift.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _FRAME)
         shift.send(pickle.dumps(ended))
     finally:
+        if sys.exc_info()[0] is not None:
+            traceback.print_exc()
         os._exit(1)  # the answer, not the exit code, says how it went; nothing of the parent's may be cleaned up here
 
 
