@@ -325,7 +325,8 @@ def suspect(content):
 def test_a_suspect_runs_in_a_process_of_its_own(effects):
     message, other = suspect("hello"), send(target())
     shifts_until_settled(message, other)
-    assert (outcomes(message)[0], outcomes(message)[-1]) == ("lost", "delivered")
+    *tries, last = outcomes(message)
+    assert (set(tries), last) == ({"lost"}, "delivered")
     pids = {line["message_id"]: line["pid"] for line in effects()}
     assert pids[other.message_id] == os.getpid() != pids[message.message_id]
 
