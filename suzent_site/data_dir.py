@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +22,11 @@ def open_data_dir(path: Path) -> Path:
     return path
 
 
-def secret(data_dir: Path, name: str) -> str:
+def random_text() -> str:
+    return secrets.token_urlsafe(48)
+
+
+def secret(data_dir: Path, name: str, *, make: Callable[[], str] = random_text) -> str:
     """The secret kept in the file ``name``, made (mode 0600) the first time.
 
     Safe when several processes start at once: the file appears whole, under its name, exactly once.
@@ -30,7 +35,7 @@ def secret(data_dir: Path, name: str) -> str:
     if not file.exists():
         draft = data_dir / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
         draft.touch(mode=0o600)
-        draft.write_text(secrets.token_urlsafe(48) + "\n", encoding="ascii")
+        draft.write_text(make() + "\n", encoding="ascii")
         try:
             with suppress(FileExistsError):  # another process made it first, and whole: its secret holds
                 os.link(draft, file)

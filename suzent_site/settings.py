@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 import environ
+from cryptography.fernet import Fernet
 from django.core.exceptions import ImproperlyConfigured
 
 from suzent_site import faults
@@ -32,10 +33,27 @@ def _number(name: str, default: float, *, least: float, most: float = 10**9) -> 
     return value
 
 
+def _field_key() -> str:
+    return Fernet.generate_key().decode("ascii")
+
+
+def _refuse_unfit_keys(keys: list[str]) -> None:
+    try:
+        for key in keys:
+            Fernet(key)
+    except ValueError as error:
+        raise ImproperlyConfigured("SUZENT_FIELD_KEYS must be Fernet keys: 32 bytes in URL-safe base64, with commas between.") from error
+
+
 # --- Knobs -----------------------------------------------------------------------------------------------------
 DEBUG = env.bool("DEBUG", default=False)
 SUZENT_DATA_DIR = open_data_dir(Path(env.str("SUZENT_DATA_DIR", default=str(BASE_DIR / "data"))).expanduser())
 SECRET_KEY = env.str("SECRET_KEY", default="") or secret(SUZENT_DATA_DIR, "secret_key")
+SUZENT_FIELD_KEYS = [  # seal the secrets in the database, with commas: the first seals, each opens; see suzent_site/sealed.py
+    key.strip()
+    for key in (env.str("SUZENT_FIELD_KEYS", default="") or secret(SUZENT_DATA_DIR, "field_keys", make=_field_key)).split(",")
+]
+_refuse_unfit_keys(SUZENT_FIELD_KEYS)
 SUZENT_HOST = env.str("SUZENT_HOST", default="127.0.0.1")
 SUZENT_PORT = int(_number("SUZENT_PORT", 25314, least=1, most=65535))
 SUZENT_PUBLIC_URL = env.str("SUZENT_PUBLIC_URL", default="")  # as others reach us, e.g. https://suzent.example

@@ -76,6 +76,7 @@ def test_the_public_url_turns_on_what_https_needs(tmp_path):
         ("SUZENT_SHUTDOWN_GRACE", "nan"),
         ("SUZENT_PUBLIC_URL", "suzent.example"),
         ("SUZENT_LOG_LEVEL", "LOUD"),
+        ("SUZENT_FIELD_KEYS", "not-a-key"),
     ],
 )
 def test_a_bad_setting_is_refused_by_name(tmp_path, name, value):
