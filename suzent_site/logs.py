@@ -69,3 +69,4 @@ def logging_config(level: str) -> None:
         logger.handlers[:] = []
         logger.propagate = True
     logging.getLogger("django-q").setLevel("WARNING")
+    logging.getLogger("urllib3").setLevel("WARNING")  # at DEBUG it writes the path of every call, and a path may hold a token
