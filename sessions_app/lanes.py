@@ -133,15 +133,25 @@ def look_now(keys: Collection[str], *, now: datetime) -> None:
 def pause(key: str, *, now: datetime) -> bool:
     """Start nothing more here; a running turn ends as it will. False: it was paused, or is not there."""
     with durable():
-        return Lane.objects.filter(key=key, paused_at=None).update(paused_at=now) == 1
+        return hold_up(key, now=now)
 
 
 def resume(key: str, *, now: datetime) -> bool:
     """Go on where ``pause`` stopped. False: it was not paused."""
     with durable():
-        resumed = Lane.objects.paused().filter(key=key).update(paused_at=None) == 1
-        look_now([key], now=now)
-        wake_on_commit()
+        return go_on(key, now=now)
+
+
+def hold_up(key: str, *, now: datetime) -> bool:
+    """``pause`` as a step of the caller's transaction."""
+    return Lane.objects.filter(key=key, paused_at=None).update(paused_at=now) == 1
+
+
+def go_on(key: str, *, now: datetime) -> bool:
+    """``resume`` as a step of the caller's transaction."""
+    resumed = Lane.objects.paused().filter(key=key).update(paused_at=None) == 1
+    look_now([key], now=now)
+    wake_on_commit()
     return resumed
 
 
