@@ -44,7 +44,8 @@ _nursery: Nursery | None = None
 def run_shift() -> None:
     """Work until there has been nothing to do for a while, or until the order to drain."""
     nursery = _ready_nursery()
-    with LaneHolder(Holder.Kind.SHIFT) as holder:
+    with LaneHolder(Holder.Kind.SHIFT, free=settings.SUZENT_TURN_CONCURRENCY) as holder:
+        wake.taken(wake.DISPATCH)  # not before this shift is seen: or what is sent meanwhile would start another beside it
         shift = Shift(holder, nursery)
         try:
             while _goes_on(shift):

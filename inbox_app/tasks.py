@@ -17,9 +17,10 @@ log = structlog.get_logger(__name__)
 
 def dispatch() -> None:
     """Run a shift, unless it would take the last free worker: schedules and other tasks always run."""
-    wake.taken(wake.DISPATCH)
     if wake.living_shifts(now=database_now()).filter(host=this_host()).count() < settings.SUZENT_WORKERS - 1:
         run_shift()
+    else:
+        wake.taken(wake.DISPATCH)
 
 
 def sweep() -> None:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 
 from django.conf import settings
-from django.db import IntegrityError
+from django.db import IntegrityError, connection
 from django.db.models import Exists, F, Max, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
 
@@ -28,7 +28,7 @@ from inbox_app.querysets import MessageQuerySet
 from sessions_app import lanes, turns
 from sessions_app.actions import batch_size
 from sessions_app.lanes import Hold
-from sessions_app.models import Lane, Session, Turn
+from sessions_app.models import Lane, Project, Session, Turn
 from sessions_app.text import storable
 from suzent_site.errors import NotFound
 from suzent_site.faults import crash_point
@@ -92,14 +92,28 @@ def _answer_again(draft: Draft, earlier: Message | DedupeKey) -> Accepted:
 
 
 def _refuse_unless_open_with_room(draft: Draft) -> None:
-    limit = settings.SUZENT_LANE_LIMIT
-    last_place = Message.objects.filter(lane=draft.target.lane_key).order_by()[limit - 1 : limit]
-    there = Session.objects.open().filter(pk=draft.target.pk, project__archived_at=None)
-    is_full = there.annotate(is_full=Exists(last_place)).values_list("is_full", flat=True).first()
+    is_full = _is_full(draft.target)
     if is_full is None:
         raise TargetGone
     if is_full and draft.kind not in NEVER_REFUSED:
-        raise MailboxFull(retry_after=LANE_FULL_RETRY, limit=limit)
+        raise MailboxFull(retry_after=LANE_FULL_RETRY, limit=settings.SUZENT_LANE_LIMIT)
+
+
+def _is_full(target: Session) -> bool | None:
+    """Whether as much waits for the session as may wait for one; None if it or its project is archived.
+
+    In plain SQL for the reason that lanes.mark_due gives: 0.03 ms instead of 0.83 ms.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT EXISTS (SELECT 1 FROM {Message._meta.db_table} WHERE lane = %s LIMIT 1 OFFSET %s)"
+            f" FROM {Session._meta.db_table} AS session"
+            f" JOIN {Project._meta.db_table} AS project ON project.slug = session.project_id"
+            " WHERE session.agent_id = %s AND session.archived_at IS NULL AND project.archived_at IS NULL",
+            [target.lane_key, settings.SUZENT_LANE_LIMIT - 1, target.pk],
+        )
+        found = cursor.fetchone()
+    return None if found is None else bool(found[0])
 
 
 def _chain(draft: Draft) -> Chain:
@@ -274,7 +288,8 @@ def _leave_or_go_on(done: Sequence[Acknowledgement], *, locked: dict[str, Lane],
         return []
     # Normally none: but a commit of this very transaction whose answer was lost has begun the next turns already.
     begun = Message.objects.filter(lane__in=[hold.key for hold in going], status=Message.Status.PROCESSING)
-    turns.close_lost(list(begun.values_list("session_id", flat=True)), now=now)
+    if lost := list(begun.values_list("session_id", flat=True)):
+        turns.close_lost(lost, now=now)
     return _go_on(going, now=now)
 
 

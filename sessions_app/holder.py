@@ -40,22 +40,24 @@ class Watched:
 class LaneHolder:
     """Keeps the leases of one process alive. Use as a context manager."""
 
-    def __init__(self, kind: Holder.Kind) -> None:
+    def __init__(self, kind: Holder.Kind, *, free: int = 0) -> None:
+        """``free``: how many turns it would take from the start on."""
         self.owner = f"{kind}-{os.getpid()}-{secrets.token_hex(6)}"
         self._kind = kind
+        self._free = free
         self._watched: dict[str, Watched] = {}
         self._seen: set[str] = set()  # watched at some time since the last renewal
         self._doubtful: set[str] = set()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lane-holder", daemon=True)
-        self._beaten = (0, 0.0)
+        self._beaten = (free, 0.0)
 
     def __enter__(self) -> LaneHolder:
         self._bury_forerunners()
         with durable():
             Holder.objects.create(
                 owner=self.owner, kind=self._kind, host=this_host(), boot_id=boot_id(), pid=os.getpid(),
-                process_started=process_started(os.getpid()), beat_at=database_now(), renewed_uptime=uptime(),
+                process_started=process_started(os.getpid()), free=self._free, beat_at=database_now(), renewed_uptime=uptime(),
             )  # fmt: skip
         self._thread.start()
         return self
