@@ -55,7 +55,7 @@ def mark_due(key: str, *, now: datetime) -> bool:
             f"UPDATE {Lane._meta.db_table} SET due_at = coalesce(due_at, %s) WHERE key = %s",
             [connection.ops.adapt_datetimefield_value(now), key],
         )
-        return cursor.rowcount == 1
+        return int(cursor.rowcount) == 1
 
 
 def lock(keys: Iterable[str]) -> dict[str, Lane]:
