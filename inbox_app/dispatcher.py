@@ -6,15 +6,13 @@ import math
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 import structlog
 from django.conf import settings
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError, connection
-from django.utils.module_loading import import_string
 
 from inbox_app import provenance
 from inbox_app.backoff import delay
@@ -23,8 +21,9 @@ from inbox_app.models import Attempt
 from sessions_app import lanes, turns
 from sessions_app.clock import database_now
 from sessions_app.models import Session, TranscriptEntry, Turn
-from sessions_app.runtimes.base import HistoryEntry, RunningTurn, TurnInput, TurnResult, Unavailable, runtime_named
-from sessions_app.text import cut, storable, storable_json
+from sessions_app.runtimes.base import TurnInput, TurnResult, Unavailable
+from sessions_app.text import cut, storable_json
+from sessions_app.thinking import Assignment, reply_of, think
 from sessions_app.turns import Commit
 from suzent_site.errors import first_line
 from suzent_site.transactions import until_answered
@@ -63,10 +62,12 @@ def run(work: Work, stop: threading.Event) -> Ended:
 
 
 def _think(work: Work, stop: threading.Event) -> TurnResult:
-    result = runtime_named(_session(work).runtime).run(_running_turn(work, stop))
-    if not isinstance(result, TurnResult):
-        raise TypeError(f"the runtime answered with {type(result).__name__} instead of a TurnResult")
-    return result
+    given = tuple(
+        TurnInput(message.message_id, message.kind, message.content, attempt.number, provenance.header(message))
+        for message, attempt in work.inputs
+    )
+    handled = tuple(item.message_id for item in given)
+    return think(Assignment(_session(work), work.turn, work.hold, given, handled), stop)
 
 
 def commit(done: Sequence[tuple[Work, Commit]]) -> list[tuple[Work, Ended]]:
@@ -160,38 +161,12 @@ def _commit_of(work: Work, result: TurnResult | None, *, error: str = "") -> Com
     asked = [
         turns.Entry(TranscriptEntry.Role.USER, message.content, [provenance.header(message)], message.message_id) for message in messages
     ]
-    answered = [] if result is None else [_answer(result)]
+    answered = [] if result is None else [reply_of(result)]
     return Commit(
         work.turn, work.hold, entries=[*asked, *answered],
         marks=[turns.Mark(message.message_id, message.digest) for message in messages],
         usage=storable_json(result.usage) if result else {}, error=error,
     )  # fmt: skip
-
-
-def _answer(result: TurnResult) -> turns.Entry:
-    """The reply as it is kept, without parts that would imitate the header that only we write."""
-    parts = [part for part in storable_json(result.parts) if not provenance.is_header(part)]
-    return turns.Entry(TranscriptEntry.Role.ASSISTANT, storable(result.text), parts)
-
-
-def _running_turn(work: Work, stop: threading.Event) -> RunningTurn:
-    session = _session(work)
-    given = tuple(
-        TurnInput(message.message_id, message.kind, message.content, attempt.number, provenance.header(message))
-        for message, attempt in work.inputs
-    )
-    message_ids = tuple(item.message_id for item in given)
-    tools = import_string(settings.TOOLS)(hold=work.hold, session=session, turn=work.turn, message_ids=message_ids)
-    return RunningTurn(
-        agent_id=session.agent_id, config=session.config, inputs=given, tools=tools, emit=_emit, stop=stop,
-        history=lambda limit: [
-            HistoryEntry(entry.seq, entry.role, entry.text, entry.created_at) for entry in turns.history(session.agent_id, limit)
-        ],
-    )  # fmt: skip
-
-
-def _emit(event: Mapping[str, Any]) -> None:
-    """Nobody watches a turn that a message started; those that stream their events come with interactive turns."""
 
 
 def _session(work: Work) -> Session:

@@ -23,7 +23,3 @@ def header(message: Message) -> dict[str, Any]:
         "hops": message.hops,
         "accepted_at": message.accepted_at.isoformat(),
     }
-
-
-def is_header(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type") == PROVENANCE

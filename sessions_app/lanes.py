@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import cast
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -23,6 +22,7 @@ from suzent_site.errors import Conflict
 from suzent_site.processes import boot_id, this_host, uptime
 from suzent_site.transactions import durable
 
+WANTED_FOR = timedelta(seconds=5)  # that a lane is kept free for who asked for it, should they die
 
 class LeaseLost(Conflict):
     """The lane this turn held has gone to another holder; nothing was changed."""
@@ -96,14 +96,54 @@ def any_due(*, now: datetime) -> bool:
 
 
 def _takeable(now: datetime) -> QuerySet[Lane]:
-    """Due, and not held by a process of this machine that renewed within a lease by the machine's uptime.
+    return _not_held_by_the_living(Lane.objects.due(now))
+
+
+def _not_held_by_the_living(found: QuerySet[Lane]) -> QuerySet[Lane]:
+    """Those not held by a process of this machine that renewed within a lease by the machine's uptime.
 
     That clock does not step, so setting the wall clock forward steals no live lease.
     """
     living = Holder.objects.filter(
         owner=OuterRef("lease_owner"), host=this_host(), boot_id=boot_id(), renewed_uptime__gt=uptime() - lease().total_seconds()
     )
-    return cast("QuerySet[Lane]", Lane.objects.due(now).filter(Q(lease_owner=None) | ~Exists(living)))
+    return found.filter(Q(lease_owner=None) | ~Exists(living))
+
+
+def want(key: str, *, now: datetime) -> None:
+    """Ask for a lane for a direct turn: its holder starts no next message, and no shift takes it.
+
+    It holds for WANTED_FOR, or until somebody takes the lane: whoever still waits asks again.
+    """
+    with durable():
+        soon_over = Q(wanted_until=None) | Q(wanted_until__lte=now + WANTED_FOR / 2)
+        Lane.objects.filter(soon_over, key=key).update(wanted_until=now + WANTED_FOR)
+
+
+def want_no_more(key: str) -> None:
+    """Who else waits for the lane asks again at its next look."""
+    with durable():
+        Lane.objects.filter(key=key).update(wanted_until=None)
+        wake_on_commit()
+
+
+def may_take(key: str, *, now: datetime) -> bool:
+    """Whether a direct turn would find the lane free: asked first, since ``take`` needs a write lock."""
+    return _free_for_direct(key, now=now).exists()
+
+
+def take(key: str, owner: str, *, now: datetime) -> Hold | None:
+    """Take a free lane for a direct turn, due or not. None: it is held or paused. A step of the caller's transaction."""
+    lane = _free_for_direct(key, now=now).select_for_update().first()
+    if lane is None:
+        return None
+    until = now + lease()
+    Lane.objects.filter(key=key).update(lease_owner=owner, lease_until=until, due_at=until, epoch=F("epoch") + 1, wanted_until=None)
+    return Hold(key, owner, lane.epoch + 1)
+
+
+def _free_for_direct(key: str, *, now: datetime) -> QuerySet[Lane]:
+    return _not_held_by_the_living(Lane.objects.unleased(now).filter(key=key, paused_at=None))
 
 
 def renew(owner: str, *, now: datetime) -> set[str]:

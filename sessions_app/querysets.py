@@ -56,10 +56,10 @@ class LaneQuerySet(QuerySet["Lane"]):
 
     def free(self, now: datetime) -> LaneQuerySet:
         """Not leased, or past its lease; and nobody has asked for it for a direct turn."""
-        return self.filter(
-            Q(lease_until=None) | Q(lease_until__lte=now),
-            Q(wanted_until=None) | Q(wanted_until__lte=now),
-        )
+        return self.unleased(now).filter(Q(wanted_until=None) | Q(wanted_until__lte=now))
+
+    def unleased(self, now: datetime) -> LaneQuerySet:
+        return self.filter(Q(lease_until=None) | Q(lease_until__lte=now))
 
     def paused(self) -> LaneQuerySet:
         return self.filter(paused_at__isnull=False)

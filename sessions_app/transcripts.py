@@ -46,8 +46,13 @@ def read(session: Session, *, before: int | None = None) -> Page:
     return Page(lines=lines, count=count, omitted=omitted, truncated=cut or omitted > 0)
 
 
+def is_header(part: Any) -> bool:
+    """Whether this part of an entry is the server's word on where it comes from."""
+    return isinstance(part, dict) and part.get("type") == PROVENANCE
+
+
 def _line(entry: TranscriptEntry) -> Line:
-    header = next((part for part in entry.parts if isinstance(part, dict) and part.get("type") == PROVENANCE), {})
+    header: dict[str, Any] = next(filter(is_header, entry.parts), {})
     thread = {name: header.get(name) for name in ("message_id", "sender", "in_reply_to")} if header else {}
     return Line(entry.seq, entry.role, entry.text, entry.created_at, thread)
 

@@ -44,7 +44,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class Commit:
-    """What a turn did. ``also`` is to happen in the same transaction, under ``also_lanes``, if the turn commits now."""
+    """What a turn did. ``also`` is to happen in the same transaction, under ``also_lanes``, if the turn commits now.
+
+    ``failed``: it came to nothing, and that is kept with its entries and marks.
+    """
 
     turn: Turn
     hold: Hold
@@ -52,6 +55,7 @@ class Commit:
     marks: Sequence[Mark]
     usage: dict[str, Any] = field(default_factory=dict)
     error: str = ""
+    failed: bool = False
     also: Callable[[], None] | None = None
     also_lanes: Collection[str] = ()
 
@@ -75,7 +79,8 @@ def start(beginnings: Iterable[Beginning], *, now: datetime) -> list[Turn]:
 
 
 def commit(commits: Sequence[Commit], *, now: datetime) -> dict[int, Turn.State]:
-    """Make what these turns did true, all in one transaction: turn id -> ``committed``, or ``stopped`` where asked for.
+    """Make what these turns did true, all in one transaction: turn id -> ``committed``, or ``stopped`` where asked for
+    (``failed``, where the commit says so).
 
     One transaction for many turns costs little more than for one. A turn that is missing from the answer had lost its
     lane, and nothing of it was written. Committing again under the same epoch changes nothing and answers the same.
@@ -124,10 +129,12 @@ def request_stop(session_ids: Collection[str], *, now: datetime) -> int:
     return running.count()
 
 
-def marked(keys: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Which of these (session id, message id) have had their committed turn."""
+def marked(
+    keys: Collection[tuple[str, str]], *, source: DeliveryMarker.Source = DeliveryMarker.Source.MESSAGE
+) -> set[tuple[str, str]]:
+    """Which of these (session id, message id or event key) have had their committed turn."""
     found = DeliveryMarker.objects.filter(
-        session__in={session for session, _ in keys}, source=DeliveryMarker.Source.MESSAGE, key__in={key for _, key in keys}
+        session__in={session for session, _ in keys}, source=source, key__in={key for _, key in keys}
     ).values_list("session_id", "key")
     return set(found) & set(keys)
 
@@ -151,10 +158,11 @@ def history(session_id: str, limit: int) -> list[TranscriptEntry]:
 
 def _finish(commits: Sequence[Commit], *, now: datetime) -> None:
     state = _stopped_or(Turn.State.COMMITTED)
-    plain = [item.turn.pk for item in commits if not item.usage and not item.error]
+    plain = [item.turn.pk for item in commits if not (item.usage or item.error or item.failed)]
     Turn.objects.running().filter(pk__in=plain).update(state=state, finished_at=now)
     for item in commits:
         if item.turn.pk not in plain:
+            state = _stopped_or(Turn.State.FAILED if item.failed else Turn.State.COMMITTED)
             _running(item.turn.pk).update(state=state, finished_at=now, usage=item.usage, error=storable(item.error))
 
 
@@ -187,10 +195,13 @@ def _leave_marks(commits: Sequence[Commit], last: dict[str, int], *, now: dateti
 
 
 def _states(commits: Sequence[Commit]) -> dict[int, Turn.State]:
-    """How they stand now, if they ended well under the epoch of their hold."""
-    epochs = {item.turn.pk: item.hold.epoch for item in commits}
-    done = Turn.objects.filter(pk__in=epochs, state__in=[Turn.State.COMMITTED, Turn.State.STOPPED])
-    return {pk: Turn.State(state) for pk, state, epoch in done.values_list("pk", "state", "epoch") if epochs[pk] == epoch}
+    """How they stand now, if they ended as their commit says under the epoch of their hold."""
+    by_turn = {item.turn.pk: item for item in commits}
+    ended = Turn.objects.filter(pk__in=by_turn).exclude(state=Turn.State.RUNNING).values_list("pk", "state", "epoch")
+    return {
+        pk: Turn.State(state) for pk, state, epoch in ended
+        if by_turn[pk].hold.epoch == epoch and (state != Turn.State.FAILED or by_turn[pk].failed)
+    }  # fmt: skip
 
 
 def _stopped_or(state: Turn.State) -> Case:

@@ -23,6 +23,7 @@ from django.core.handlers.base import BaseHandler
 from django.db import connections
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
+from django.utils.module_loading import import_string
 
 from suzent_site.errors import BodyTooLarge, SuzentError
 
@@ -79,10 +80,12 @@ class DeskHandler(ASGIHandler):
                 await self.handle(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """The server's start and stop; at the stop the desks hang up."""
+        """The server's start and stop; at the stop those who run things here end them, and the desks hang up."""
         await receive()
         await send({"type": "lifespan.startup.complete"})
         await receive()
+        for path in settings.AT_WEB_END:
+            await sync_to_async(import_string(path), thread_sensitive=False)()
         await sync_to_async(self._desks.hang_up, thread_sensitive=False)()
         await send({"type": "lifespan.shutdown.complete"})
 

@@ -90,6 +90,7 @@ RUNTIMES = {
 }
 TOOLS = "inbox_app.tools.TurnTools"  # what turn.tools is
 READINESS = ["inbox_app.readiness.worker_answered"]  # what /readyz asks besides the database: (*, now) -> what is wrong
+AT_WEB_END = ["sessions_app.direct.close_web"]  # called, each in a thread, when the web server ends
 WAKE = "inbox_app.wake.wake"  # called on commit when a lane has come due
 
 # --- Django ----------------------------------------------------------------------------------------------------
