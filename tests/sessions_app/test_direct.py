@@ -17,7 +17,6 @@ from sessions_app.direct import AlreadyDone, DirectTurns, LaneBusy, Order
 from sessions_app.models import DeliveryMarker, Holder, Lane, Turn
 from sessions_app.runtimes.base import TurnInput
 from sessions_app.transcripts import PROVENANCE
-from suzent_site.transactions import durable
 from tests.factories import MessageFactory, ProjectFactory, SessionFactory, claimed, committed
 from tests.inbox_app import odd_runtimes
 
@@ -33,6 +32,8 @@ def with_odd_runtimes(settings):
     odd_runtimes.said.clear()
     yield
     odd_runtimes.hung.set()
+    for left in [thread for thread in threading.enumerate() if thread.name.startswith("direct-")]:
+        left.join(WAIT)  # a zombie with a connection must not outlive its test
 
 
 @pytest.fixture
