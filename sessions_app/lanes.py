@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils.module_loading import import_string
 
 from sessions_app.models import Holder, Lane
 from suzent_site.errors import Conflict
 from suzent_site.processes import boot_id, this_host, uptime
-from suzent_site.transactions import durable
+from suzent_site.transactions import durable, hint_on_commit
 
 WANTED_FOR = timedelta(seconds=5)  # that a lane is kept free for who asked for it, should they die
 
@@ -215,7 +215,7 @@ def end_leases(owner: str, *, now: datetime, keys: Collection[str] | None = None
 
 def wake_on_commit() -> None:
     """Have the dispatcher woken once this transaction is committed; a broker's error never reaches the caller."""
-    transaction.on_commit(import_string(settings.WAKE), robust=True)
+    hint_on_commit(import_string(settings.WAKE))
 
 
 def lease() -> timedelta:

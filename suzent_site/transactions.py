@@ -10,19 +10,57 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TypeVar
 
 from django.db import InterfaceError, OperationalError, connection, transaction
 
 T = TypeVar("T")
+Act = Callable[[], object]
 _writing = threading.RLock()
+
+
+class _Thread(threading.local):
+    """``hints``: what this thread's durable block has to call when it is over; None outside of one."""
+
+    hints: list[Act] | None = None
+
+
+_thread = _Thread()
 
 
 @contextmanager
 def durable() -> Iterator[None]:
     """An outermost write transaction: what it did is committed when the block ends, or nothing of it is."""
-    with _turnstile(), transaction.atomic(durable=True):
-        yield
+    hints: list[Act] = []
+    with _turnstile():
+        _thread.hints = hints
+        try:
+            with transaction.atomic(durable=True):
+                yield
+        finally:
+            _thread.hints = None
+    for act in hints:
+        _give(act)
+
+
+def hint_on_commit(act: Act) -> None:
+    """Call ``act`` when this is committed and the next writer is let in: it may wait for a broker that is away.
+
+    Its errors are logged and reach nobody.
+    """
+    transaction.on_commit(partial(_keep, act))
+
+
+def _keep(act: Act) -> None:
+    if _thread.hints is None:  # committed by Django's own atomic
+        _give(act)
+    else:
+        _thread.hints.append(act)
+
+
+def _give(act: Act) -> None:
+    transaction.on_commit(act, robust=True)  # outside of a transaction: called at once
 
 
 def _turnstile() -> threading.RLock | nullcontext[None]:
