@@ -6,11 +6,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from inbox_app import provenance
 from inbox_app.digest import digest_of
 from inbox_app.judgement import Judgement
 from inbox_app.models import Attempt, DedupeKey, Message
+from sessions_app.cron.runs import CronWork
 from sessions_app.lanes import Hold
 from sessions_app.models import Session, Turn
+from sessions_app.runtimes.base import TurnInput
+from sessions_app.turns import Mark
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,40 @@ class Work:
         """A suspect: some process died or hung with it before, so it runs in a process of its own."""
         return self.message.losses > 0
 
+    @property
+    def session(self) -> Session:
+        if self.message.session is None:
+            raise LookupError(f"message {self.message.pk} has no session")
+        return self.message.session
+
+    @property
+    def name(self) -> str:
+        """For the log."""
+        return self.message.message_id
+
+    @property
+    def charged(self) -> int:
+        """How many of its tries were charged."""
+        return self.message.attempts
+
+    @property
+    def deferrals(self) -> int:
+        return self.message.deferrals
+
+    @property
+    def losses(self) -> int:
+        return self.message.losses
+
+    def given(self) -> tuple[TurnInput, ...]:
+        """What the runtime is asked, and what becomes the user entries."""
+        return tuple(
+            TurnInput(message.message_id, message.kind, message.content, attempt.number, provenance.header(message))
+            for message, attempt in self.inputs
+        )
+
+    def marks(self) -> list[Mark]:
+        return [Mark(message.message_id, message.digest) for message, _ in self.inputs]
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -78,22 +116,26 @@ class Judged:
     judgement: Judgement
 
 
-Next = Work | Judged
+Doable = Work | CronWork  # what a turn is run for: mail, or a cron run, which is in no inbox
+Next = Doable | Judged
 
 
 @dataclass(frozen=True)
 class Acknowledgement:
-    """A message whose turn is committed, and those that its turn took along. ``go_on``: its holder would run the next."""
+    """A message whose turn is committed, and those that its turn took along. ``go_on``: its holder would run the next.
+
+    No message: the turn was a cron run's, which its commit has settled; only the lane is to be left.
+    """
 
     hold: Hold
-    message: Message
+    message: Message | None
     outcome: Attempt.Outcome = Attempt.Outcome.DELIVERED
     go_on: bool = False
     followers: tuple[Message, ...] = ()
 
     @property
     def message_pks(self) -> list[int]:
-        return [message.pk for message in (self.message, *self.followers)]
+        return [message.pk for message in (self.message, *self.followers) if message is not None]
 
 
 @dataclass(frozen=True)

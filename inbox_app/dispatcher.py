@@ -6,7 +6,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -14,14 +14,13 @@ import structlog
 from django.conf import settings
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError, connection
 
-from inbox_app import provenance
 from inbox_app.backoff import delay
-from inbox_app.deliveries import Acknowledgement, Setback, Work
+from inbox_app.deliveries import Acknowledgement, Doable, Setback, Work
 from inbox_app.models import Attempt
 from sessions_app import lanes, turns
 from sessions_app.clock import database_now
-from sessions_app.models import Session, TranscriptEntry, Turn
-from sessions_app.runtimes.base import TurnInput, TurnResult, Unavailable
+from sessions_app.models import TranscriptEntry, Turn
+from sessions_app.runtimes.base import TurnResult, Unavailable
 from sessions_app.text import cut, storable_json
 from sessions_app.thinking import Assignment, reply_of, think
 from sessions_app.turns import Commit
@@ -47,7 +46,7 @@ class Ended:
     setback: Setback | None = None
 
 
-def run(work: Work, stop: threading.Event) -> Ended:
+def run(work: Doable, stop: threading.Event) -> Ended:
     """Let the agent think. Whatever it raises becomes a setback, unless it had been asked to stop."""
     try:
         return Ended(commit=_commit_of(work, _think(work, stop)))
@@ -57,20 +56,17 @@ def run(work: Work, stop: threading.Event) -> Ended:
         connection.close()
         return _ended_badly(work, stop, deferred(work, Unavailable(detail=f"database: {error}")))
     except Exception as error:  # noqa: BLE001  # the border around one delivery: it becomes a release or a fail
-        log.warning("turn_raised", message_id=work.message.message_id, agent_id=work.message.target, error=type(error).__name__)
+        log.warning("turn_raised", message_id=work.name, agent_id=work.session.pk, error=type(error).__name__)
         return _ended_badly(work, stop, raised(work, f"{type(error).__name__}: {error}"))
 
 
-def _think(work: Work, stop: threading.Event) -> TurnResult:
-    given = tuple(
-        TurnInput(message.message_id, message.kind, message.content, attempt.number, provenance.header(message))
-        for message, attempt in work.inputs
-    )
+def _think(work: Doable, stop: threading.Event) -> TurnResult:
+    given = work.given()
     handled = tuple(item.message_id for item in given)
-    return think(Assignment(_session(work), work.turn, work.hold, given, handled), stop)
+    return think(Assignment(work.session, work.turn, work.hold, given, handled), stop)
 
 
-def commit(done: Sequence[tuple[Work, Commit]]) -> list[tuple[Work, Ended]]:
+def commit(done: Sequence[tuple[Doable, Commit]]) -> list[tuple[Doable, Ended]]:
     """Commit turns, all in one transaction; if the database refuses one of them, each in its own."""
     if not done:
         return []
@@ -83,7 +79,7 @@ def commit(done: Sequence[tuple[Work, Commit]]) -> list[tuple[Work, Ended]]:
     return [(work, _committed(work, states.get(work.turn.pk))) for work, _ in done]
 
 
-def run_and_commit(work: Work, stop: threading.Event) -> Ended:
+def run_and_commit(work: Doable, stop: threading.Event) -> Ended:
     """``run`` and ``commit`` of one turn, for a process of its own."""
     ended = run(work, stop)
     return ended if ended.commit is None else commit([(work, ended.commit)])[0][1]
@@ -95,34 +91,36 @@ def _commit(commits: Sequence[Commit]) -> dict[int, Turn.State]:
     return until_answered(lambda: turns.commit(commits, now=database_now()), give_up_at=give_up_at)
 
 
-def _committed(work: Work, state: Turn.State | None) -> Ended:
+def _committed(work: Doable, state: Turn.State | None) -> Ended:
     if state is None:
-        log.warning("commit_refused", message_id=work.message.message_id, agent_id=work.message.target, epoch=work.hold.epoch)
+        log.warning("commit_refused", message_id=work.name, agent_id=work.session.pk, epoch=work.hold.epoch)
         return Ended()
+    if not isinstance(work, Work):
+        return Ended(acknowledgement=Acknowledgement(work.hold, None))
     outcome = Attempt.Outcome.STOPPED if state == Turn.State.STOPPED else Attempt.Outcome.DELIVERED
     followers = tuple(message for message, _ in work.followers)
     return Ended(acknowledgement=Acknowledgement(work.hold, work.message, outcome, followers=followers))
 
 
-def raised(work: Work, error: str) -> Setback:
+def raised(work: Doable, error: str) -> Setback:
     return _charged(work, cut(error, ERROR_LIMIT), timed_out=False)
 
 
-def timed_out(work: Work) -> Setback:
+def timed_out(work: Doable) -> Setback:
     return _charged(work, f"the turn did not end within {settings.SUZENT_TURN_TIMEOUT:g} seconds", timed_out=True)
 
 
-def _charged(work: Work, error: str, *, timed_out: bool) -> Setback:
+def _charged(work: Doable, error: str, *, timed_out: bool) -> Setback:
     """A turn of many messages is charged to none of them: each is tried by itself now, and pays for itself."""
-    if work.followers:
+    if isinstance(work, Work) and work.followers:
         return Setback(error, _now(), timed_out=timed_out)
-    retry_at = _now() + delay(work.message.attempts + 1, rng=_rng)
+    retry_at = _now() + delay(work.charged + 1, rng=_rng)
     return Setback(error, retry_at, charged=True, timed_out=timed_out)
 
 
-def died_alone(work: Work, error: str) -> Setback:
+def died_alone(work: Doable, error: str) -> Setback:
     """Its own process died with it: counted against the message, never charged as an attempt."""
-    retry_at = _now() + delay(work.message.losses, rng=_rng)
+    retry_at = _now() + delay(work.losses, rng=_rng)
     return Setback(error, retry_at, outcome=Attempt.Outcome.LOST, died_alone=True)
 
 
@@ -135,8 +133,8 @@ def drained() -> Setback:
     return Setback("the worker was asked to stop", _now(), outcome=Attempt.Outcome.RELEASED)
 
 
-def deferred(work: Work, unavailable: Unavailable) -> Setback:
-    wait = delay(work.message.deferrals + 1, rng=_rng)
+def deferred(work: Doable, unavailable: Unavailable) -> Setback:
+    wait = delay(work.deferrals + 1, rng=_rng)
     if unavailable.retry_after is not None and not math.isnan(unavailable.retry_after):
         wait = timedelta(seconds=min(max(unavailable.retry_after, 0), LONGEST_WAIT.total_seconds()))
     error = cut(f"unavailable: {unavailable.detail}", ERROR_LIMIT)
@@ -148,7 +146,7 @@ def _now() -> datetime:
     return until_answered(database_now, give_up_at=time.monotonic() + lanes.lease().total_seconds())
 
 
-def _ended_badly(work: Work, stop: threading.Event, setback: Setback) -> Ended:
+def _ended_badly(work: Doable, stop: threading.Event, setback: Setback) -> Ended:
     """A turn that was asked to stop is stopped, however it ended: it commits what it has and is not tried again."""
     give_up_at = time.monotonic() + lanes.lease().total_seconds()
     if stop.is_set() and until_answered(lambda: turns.was_asked_to_stop(work.turn.pk), give_up_at=give_up_at):
@@ -156,20 +154,18 @@ def _ended_badly(work: Work, stop: threading.Event, setback: Setback) -> Ended:
     return Ended(setback=setback)
 
 
-def _commit_of(work: Work, result: TurnResult | None, *, error: str = "") -> Commit:
-    messages = [message for message, _ in work.inputs]
-    asked = [
-        turns.Entry(TranscriptEntry.Role.USER, message.content, [provenance.header(message)], message.message_id) for message in messages
-    ]
+def _commit_of(work: Doable, result: TurnResult | None, *, error: str = "") -> Commit:
+    asked = [turns.Entry(TranscriptEntry.Role.USER, given.text, [dict(given.header)], given.message_id) for given in work.given()]
     answered = [] if result is None else [reply_of(result)]
     return Commit(
-        work.turn, work.hold, entries=[*asked, *answered],
-        marks=[turns.Mark(message.message_id, message.digest) for message in messages],
-        usage=storable_json(result.usage) if result else {}, error=error,
+        work.turn, work.hold, entries=[*asked, *answered], marks=work.marks(),
+        usage=storable_json(result.usage) if result else {}, error=error, also=_also(work, result, error=error),
     )  # fmt: skip
 
 
-def _session(work: Work) -> Session:
-    if work.message.session is None:
-        raise LookupError(f"message {work.message.pk} has no session")
-    return work.message.session
+def _also(work: Doable, result: TurnResult | None, *, error: str) -> Callable[[], None] | None:
+    """What is to be true from the same instant on."""
+    if isinstance(work, Work):
+        return None
+    now = _now()
+    return lambda: work.on_commit(result.text if result else "", error, now=now)

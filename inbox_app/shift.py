@@ -19,7 +19,7 @@ from django.db import InterfaceError, OperationalError, connection
 from django_q.conf import Conf
 
 from inbox_app import dispatcher, transitions, wake
-from inbox_app.deliveries import Acknowledgement, Judged, Next, Setback, Work
+from inbox_app.deliveries import Acknowledgement, Doable, Judged, Next, Setback
 from inbox_app.dispatcher import Ended
 from inbox_app.drain import draining
 from inbox_app.judgement import Verdict
@@ -89,7 +89,7 @@ def _ready_nursery() -> Nursery:
 class Run:
     """A turn that a thread of this shift runs."""
 
-    work: Work
+    work: Doable
     stop: threading.Event
     since: float
     in_a_row: int
@@ -166,7 +166,7 @@ class Shift:
             else:
                 self._start(item, in_a_row=in_a_row)
 
-    def _start(self, work: Work, *, in_a_row: int) -> None:
+    def _start(self, work: Doable, *, in_a_row: int) -> None:
         stop = self._holder.watch(work.hold.key, work.turn.pk)
         run = Run(work, stop, time.monotonic(), in_a_row)
         self._runs[work.hold.key] = run
@@ -237,7 +237,7 @@ class Shift:
     def _may_go_on(self, run: Run) -> bool:
         return run.in_a_row < MESSAGES_A_HOLD and not self._leaving and not draining()
 
-    def _release(self, work: Work, setback: Setback) -> None:
+    def _release(self, work: Doable, setback: Setback) -> None:
         until_answered(lambda: transitions.release(work, setback, now=database_now()), give_up_at=_lease_end())
 
     def _settle_judged(self, item: Judged) -> None:
@@ -261,7 +261,7 @@ class Shift:
 
     def _give_up_on(self, run: Run) -> None:
         """Its thread hangs: fence it off. This process counts as gone and ends when its other turns are done."""
-        log.warning("turn_timed_out", message_id=run.work.message.message_id, agent_id=run.work.message.target)
+        log.warning("turn_timed_out", message_id=run.work.name, agent_id=run.work.session.pk)
         run.stop.set()
         self._drop(run)
         self._leaving = True

@@ -23,7 +23,7 @@ from typing import Final
 
 from django.db import connections
 
-from inbox_app.deliveries import Work
+from inbox_app.deliveries import Doable
 from inbox_app.dispatcher import Ended, run_and_commit
 from suzent_site.processes import die_with_parent
 
@@ -64,14 +64,14 @@ class Nursery:
             return os.waitpid(self._pid, os.WNOHANG) == (0, 0)
         return False
 
-    def run(self, work: Work, stop: threading.Event, *, seconds: float) -> Ended | Died | None:
+    def run(self, work: Doable, stop: threading.Event, *, seconds: float) -> Ended | Died | None:
         """Run the turn in a child. None: it did not end in time and was killed. Raises NurseryGone."""
         mine, childs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with mine:
             self._ask(childs, work)
             return _attend(mine, stop, seconds=seconds)
 
-    def _ask(self, childs: socket.socket, work: Work) -> None:
+    def _ask(self, childs: socket.socket, work: Doable) -> None:
         with childs, self._lock:
             try:
                 _send_with(self._control, pickle.dumps(work), childs.fileno())

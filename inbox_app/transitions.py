@@ -20,13 +20,15 @@ from django.db.models.functions import Coalesce
 from inbox_app import limits, notices
 from inbox_app.chains import Chain, chain_of
 from inbox_app.content import check_content, check_message_id
-from inbox_app.deliveries import Accepted, Acknowledgement, Draft, Judged, Next, Setback, Swept, Work
+from inbox_app.deliveries import Accepted, Acknowledgement, Doable, Draft, Judged, Next, Setback, Swept, Work
 from inbox_app.errors import MailboxFull, MessageIdConflict, NotFailed, NotPending, TargetGone, TaskEnded
 from inbox_app.judgement import SOLITARY_LOSSES, Evidence, Verdict, judge
 from inbox_app.models import Attempt, DedupeKey, Intervention, Message
 from inbox_app.querysets import MessageQuerySet
 from sessions_app import lanes, turns
 from sessions_app.actions import batch_size
+from sessions_app.cron import runs
+from sessions_app.cron.runs import CronWork
 from sessions_app.lanes import Hold
 from sessions_app.models import Lane, Project, Session, Turn
 from sessions_app.text import storable
@@ -140,12 +142,22 @@ def claim(owner: str, *, now: datetime, limit: int) -> list[Next]:
     with durable():
         holds = lanes.claim(owner, now=now, limit=limit)
         turns.close_lost([hold.key.removeprefix("agent:") for hold in holds], now=now)
+        runs.close_lost([hold.key for hold in holds], now=now)
         found = _go_on(holds, now=now)
     crash_point("claim.after_commit")
+    if any(isinstance(item, CronWork) for item in found):
+        crash_point("cron.after_claim")
     return found
 
 
 def _go_on(holds: Sequence[Hold], *, now: datetime) -> list[Next]:
+    """What each held lane does next: a cron run that is due, before any mail; else its head. A step."""
+    due = runs.begin(holds, now=now)
+    busy = {work.hold for work in due}
+    return [*due, *_see_to_mail([hold for hold in holds if hold not in busy], now=now)]
+
+
+def _see_to_mail(holds: Sequence[Hold], *, now: datetime) -> list[Next]:
     """Judge the head of each held lane: start it, hand it out to be settled, or let the lane go. A step."""
     heads = Message.objects.heads([hold.key for hold in holds])
     marked = turns.marked({(str(head.session_id), head.message_id) for head in heads.values()})
@@ -290,6 +302,7 @@ def _leave_or_go_on(done: Sequence[Acknowledgement], *, locked: dict[str, Lane],
     begun = Message.objects.filter(lane__in=[hold.key for hold in going], status=Message.Status.PROCESSING)
     if lost := list(begun.values_list("session_id", flat=True)):
         turns.close_lost(lost, now=now)
+    runs.take_back([hold.key for hold in going], now=now)
     return _go_on(going, now=now)
 
 
@@ -298,20 +311,25 @@ def _may_start(lane: Lane, *, now: datetime) -> bool:
 
 
 def _let_go(holds: Sequence[Hold], heads: dict[str, Message], *, now: datetime) -> None:
-    """Leave lanes, each due when its head may run, behind those that are due already; without a head, not before new mail."""
-    lanes.release([hold for hold in holds if hold.key not in heads], due_at=None)
+    """Leave lanes, each due when its head or a cron run may start, behind those that are due already; else not before new mail."""
+    due = {key: head.available_at for key, head in heads.items()}
+    for key, at in runs.next_due([hold.key for hold in holds]).items():
+        due[key] = min(due.get(key, at), at)
+    lanes.release([hold for hold in holds if hold.key not in due], due_at=None)
     for hold in holds:
-        if hold.key in heads:
-            lanes.release([hold], due_at=max(heads[hold.key].available_at, now))
+        if hold.key in due:
+            lanes.release([hold], due_at=max(due[hold.key], now))
 
 
 # --- release and fail ------------------------------------------------------------------------------------------
-def release(work: Work, setback: Setback, *, now: datetime) -> bool:
+def release(work: Doable, setback: Setback, *, now: datetime) -> bool:
     """Put the message back to be tried again at ``retry_at``, or fail it where that was its last try; leave the lane.
 
     A turn that had been asked to stop is settled as stopped instead, and one whose marker is there as delivered.
     False: the lane had gone to another holder and nothing was changed.
     """
+    if isinstance(work, CronWork):
+        return _release_run(work, setback, now=now)
     with durable():
         locked = lanes.lock({key for message, _ in work.inputs for key in _lanes_of(message, work.hold.key)})
         if not lanes.is_held(work.hold, locked):
@@ -319,6 +337,24 @@ def release(work: Work, setback: Setback, *, now: datetime) -> bool:
         turns.fail(work.turn.pk, error=setback.error, now=now)
         for message, _ in work.inputs:
             _settle_or_put_back(work, message, setback, now=now)
+        _let_go([work.hold], Message.objects.heads([work.hold.key]), now=now)
+        crash_point("release.before_commit")
+    return True
+
+
+def _release_run(work: CronWork, setback: Setback, *, now: datetime) -> bool:
+    """The same for a cron run, which is never charged as mail is: it has failed, or waits again."""
+    with durable():
+        if not lanes.is_held(work.hold, lanes.lock({work.hold.key})):
+            return False
+        turns.fail(work.turn.pk, error=setback.error, now=now)
+        if turns.was_asked_to_stop(work.turn.pk):
+            runs.stopped(work.run, error=setback.error, now=now)
+        elif setback.charged or setback.died_alone:
+            runs.fail(work.run, error=setback.error, suspect=setback.timed_out or setback.died_alone, now=now)
+        else:
+            deferred = setback.error if setback.deferred else ""
+            runs.put_back(work.run, due_at=setback.retry_at, deferred=deferred, now=now)
         _let_go([work.hold], Message.objects.heads([work.hold.key]), now=now)
         crash_point("release.before_commit")
     return True

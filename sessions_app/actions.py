@@ -82,13 +82,21 @@ def open_session_with_token(project: Project, *, now: datetime, **about: Unpack[
     return session, minted
 
 
+def insert_session_of_ours(project: Project, own_id: str, *, now: datetime, **about: Unpack[NewSession]) -> Session:
+    """Make a session whose id we made ourselves, and its lane. A step. Raises Invalid, IdTaken, Conflict."""
+    session = _drafted(project, now=now, **about)
+    session.agent_id = own_id
+    _insert(session)
+    return session
+
+
 def _drafted(project: Project, *, now: datetime, **about: Unpack[NewSession]) -> Session:
     agent_id = about.get("agent_id", "")
     return Session(
         agent_id=_free_to_choose(agent_id) if agent_id else f"ses_{secrets.token_hex(10)}",
         project=project,
         title=_sound_title("title", about.get("title", "")),
-        runtime=_allowed_runtime(project, about.get("runtime") or project.runtimes[0]),
+        runtime=allowed_runtime(project, about.get("runtime") or project.runtimes[0]),
         config=_sound_config(about.get("config") or {}),
         kind=about.get("kind", Session.Kind.INTERACTIVE),
         parent=about.get("parent"),
@@ -122,7 +130,7 @@ def change_session(
     if title is not None:
         changes["title"] = _sound_title("title", title)
     if runtime is not None:
-        changes["runtime"] = _allowed_runtime(session.project, runtime)
+        changes["runtime"] = allowed_runtime(session.project, runtime)
     if config is not None:
         changes["config"] = _sound_config(config)
     with durable():
@@ -226,7 +234,8 @@ def _sound_title(field: str, text: str) -> str:
     return text
 
 
-def _allowed_runtime(project: Project, runtime: str) -> str:
+def allowed_runtime(project: Project, runtime: str) -> str:
+    """Raises Invalid for a runtime that the project's agents may not have."""
     if runtime not in project.runtimes or runtime not in settings.RUNTIMES:
         raise Invalid("runtime", f"must be one of this project's: {', '.join(sorted(set(project.runtimes) & set(settings.RUNTIMES)))}")
     return runtime

@@ -178,6 +178,16 @@ def look_now(keys: Collection[str], *, now: datetime) -> None:
     Lane.objects.filter(key__in=keys, lease_owner=None).update(due_at=now)
 
 
+def look_by(key: str, *, at: datetime) -> None:
+    """See that somebody looks at a free lane no later than ``at``; a held one is its holder's business. A step, the lane locked."""
+    Lane.objects.filter(key=key, lease_owner=None).filter(Q(due_at=None) | Q(due_at__gt=at)).update(due_at=at)
+
+
+def unseen(keys: Collection[str], *, now: datetime) -> list[str]:
+    """The free ones among these that nobody would look at now."""
+    return list(Lane.objects.filter(key__in=keys, lease_owner=None).filter(Q(due_at=None) | Q(due_at__gt=now)).values_list("key", flat=True))
+
+
 def pause(key: str, *, now: datetime) -> bool:
     """Start nothing more here; a running turn ends as it will. False: it was paused, or is not there."""
     with durable():

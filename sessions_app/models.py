@@ -6,7 +6,13 @@ from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import F, Q
 
+from sessions_app.cron.models import CronJob, CronRun
 from sessions_app.querysets import LaneQuerySet, MarkerQuerySet, SessionQuerySet, TokenQuerySet, TurnQuerySet
+
+__all__ = [
+    "AGENT_ID", "LANE_KEY_LENGTH", "ApiToken", "CronJob", "CronRun", "DeliveryMarker", "Holder", "Lane", "Project", "Session",
+    "TranscriptEntry", "Turn",
+]  # fmt: skip
 
 AGENT_ID = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}"
 LANE_KEY_LENGTH = 140

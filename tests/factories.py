@@ -14,7 +14,8 @@ from inbox_app.models import Message
 from inbox_app.provenance import header
 from sessions_app import actions, lanes, turns
 from sessions_app.clock import database_now
-from sessions_app.models import ApiToken, Lane, Project, Session, TranscriptEntry
+from sessions_app.cron import actions as cron_actions
+from sessions_app.models import ApiToken, CronJob, Lane, Project, Session, TranscriptEntry
 from sessions_app.turns import Commit, Entry, Mark
 
 SHIFT = "shift:test"
@@ -42,6 +43,23 @@ class SessionFactory(factory.django.DjangoModelFactory):
     @classmethod
     def _create(cls, model_class, project, **kwargs):
         return actions.open_session(project, **kwargs)
+
+
+class CronJobFactory(factory.django.DjangoModelFactory):
+    """Everything that cron's create_job takes. ``now``: when it was made."""
+
+    class Meta:
+        model = CronJob
+
+    project = factory.SubFactory(ProjectFactory)
+    name = factory.Sequence(lambda n: f"job {n}")
+    expression = "0 6 * * *"
+    prompt = "Good morning."
+    now = factory.LazyFunction(database_now)
+
+    @classmethod
+    def _create(cls, model_class, project, **kwargs):
+        return cron_actions.create_job(project, **kwargs)
 
 
 class TokenFactory(factory.Factory):

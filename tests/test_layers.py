@@ -36,6 +36,7 @@ OWNED = [
     ),
     Owned("TranscriptEntry", "sessions_app/turns.py"),
     Owned("DeliveryMarker", "sessions_app/turns.py"),
+    Owned("CronRun", "sessions_app/cron/runs.py"),
 ]
 SLEEPERS = (
     "suzent_site/faults.py",

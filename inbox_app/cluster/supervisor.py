@@ -19,6 +19,7 @@ from django_q.cluster import Cluster
 from inbox_app.cluster import task_counter
 from inbox_app.cluster.watchdog import Watchdog, make_schedules
 from inbox_app.drain import request_drain
+from sessions_app.clock import database_now
 from suzent_site.broker import broker_error
 from suzent_site.errors import first_line
 from suzent_site.processes import (
@@ -153,7 +154,7 @@ class Supervisor:
 
 def _database_error() -> str:
     try:
-        make_schedules()
+        make_schedules(now=database_now())
     except DatabaseError as error:
         connections.close_all()
         return first_line(error)

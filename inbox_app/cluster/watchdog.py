@@ -36,6 +36,7 @@ FORGOTTEN_AFTER = timedelta(days=1)  # a machine or container whose holders are 
 FAR_AHEAD = timedelta(minutes=3)  # a minutely sweep planned later than this was planned by a clock that has been set back
 AUXILIARIES = 3  # sentinel, monitor, pusher
 SWEEP = "sweep"
+MINUTELY = {SWEEP: "inbox_app.tasks.sweep", "cron": "sessions_app.cron.tasks.tick"}
 
 log = structlog.get_logger(__name__)
 
@@ -140,13 +141,13 @@ class Watchdog:
         return bool(self._values.seconds("answered", answered) < SOON / 2)
 
     def _scheduler_is_stuck(self, *, now: datetime) -> bool:
-        next_run = Schedule.objects.filter(name=SWEEP).values_list("next_run", flat=True).first()
-        if next_run is None:
-            make_schedules()
-        elif next_run > now + FAR_AHEAD:
-            log.warning("schedule_was_ahead", next_run=next_run)
-            Schedule.objects.filter(name=SWEEP).update(next_run=now)
-        return self._values.seconds("sweep", next_run) >= STUCK_SCHEDULER
+        planned = dict(Schedule.objects.filter(name__in=MINUTELY).values_list("name", "next_run"))
+        if planned.keys() != MINUTELY.keys():
+            make_schedules(now=now)
+        if ahead := [name for name, next_run in planned.items() if next_run > now + FAR_AHEAD]:
+            log.warning("schedule_was_ahead", names=ahead)
+            Schedule.objects.filter(name__in=ahead).update(next_run=_full_minute(now))
+        return self._values.seconds("sweep", planned.get(SWEEP)) >= STUCK_SCHEDULER
 
     def _end_group(self, reason: str) -> None:
         log.warning("group_killed", reason=reason)
@@ -165,13 +166,23 @@ class Watchdog:
             self._indulgent_until = self._clock.now + AFTER_OUTAGE
 
 
-def make_schedules() -> None:
-    """See that the minutely sweep is scheduled, once, however many clusters start at a time."""
+def make_schedules(*, now: datetime) -> None:
+    """See that the minutely tasks are scheduled, once each, however many clusters start at a time.
+
+    On the full minute, at which cron's slots begin, so that q2's next look, at most 30 s later, takes them.
+    """
     with durable():
         Wake.objects.get_or_create(name="schedules")
         Wake.objects.select_for_update().get(name="schedules")
-        if not Schedule.objects.filter(name=SWEEP).exists():
-            Schedule.objects.create(name=SWEEP, func="inbox_app.tasks.sweep", schedule_type=Schedule.MINUTES, minutes=1, repeats=-1)
+        there = set(Schedule.objects.filter(name__in=MINUTELY).values_list("name", flat=True))
+        for name in MINUTELY.keys() - there:
+            Schedule.objects.create(
+                name=name, func=MINUTELY[name], schedule_type=Schedule.MINUTES, minutes=1, repeats=-1, next_run=_full_minute(now)
+            )
+
+
+def _full_minute(now: datetime) -> datetime:
+    return now.replace(second=0, microsecond=0)
 
 
 def _bury_the_dead(holders: Iterable[Holder], *, now: datetime) -> list[Holder]:

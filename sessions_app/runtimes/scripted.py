@@ -1,7 +1,7 @@
 """An agent that does what its mail says: for demos, drills and tests.
 
 Lines that begin with ``!`` are directives; the others are plain and are answered with ``ok: …``. Directives are obeyed
-in the kinds of mail that an agent or a person writes, never in results and notices, which may quote anybody's text.
+in the kinds of mail that an agent or a person writes, and in a cron job's prompt, never in results and notices, which may quote anybody's text.
 
     !sleep S        !fail N     !unavailable N    !crash N        (N: while the attempt's number is at most N)
     !say TEXT       !bytes N    !send AGENT TEXT  !spawn TEXT     !list [STATUS]   !read AGENT   !stop AGENT
@@ -22,7 +22,7 @@ from django.conf import settings
 from sessions_app.runtimes.base import RunningTurn, Runtime, TurnInput, TurnResult, Unavailable
 from suzent_site.errors import SuzentError
 
-OBEYED_KINDS = frozenset({"agent_message", "user_message", "subagent_task"})
+OBEYED_KINDS = frozenset({"agent_message", "user_message", "subagent_task", "cron"})
 LONGEST_SLEEP = 86_400.0  # seconds
 MOST_BYTES = 10_000_000
 

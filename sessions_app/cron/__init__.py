@@ -1,0 +1,1 @@
+"""Sessions that a clock wakes: jobs, their slots and their runs."""
