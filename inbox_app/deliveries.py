@@ -19,7 +19,10 @@ from sessions_app.turns import Mark
 
 @dataclass(frozen=True)
 class Draft:
-    """A message that somebody wants to send. ``ours``: the id was made by us and may have a reserved prefix."""
+    """A message that somebody wants to send. ``ours``: the id was made by us and may have a reserved prefix.
+
+    ``hops``: how long its chain was when it came from another installation.
+    """
 
     project_id: str
     target: Session
@@ -33,6 +36,7 @@ class Draft:
     valid_for: timedelta | None = None
     hold: Hold | None = None
     ours: bool = False
+    hops: int = 0
 
     @property
     def digest(self) -> str:

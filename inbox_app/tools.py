@@ -60,6 +60,12 @@ class UnknownTool(NotFound):
     code = "unknown_tool"
 
 
+class ToolNotAllowed(Refused):
+    """This session may not use that tool."""
+
+    code = "tool_not_allowed"
+
+
 @dataclass(frozen=True)
 class Tool:
     """``run(caller, now=…, hold=…, **arguments)``; ``hold`` is the lane of the turn that calls, None over REST."""
@@ -251,6 +257,13 @@ TOOLS = {
 # --- The tools inside a turn -----------------------------------------------------------------------------------
 
 
+def may_use(session: Session, tool: str) -> bool:
+    """Whether ``config.tools`` names it, where there is such a list; a session that a device drives has none by itself."""
+    unless_said: list[str] | None = [] if session.kind == Session.Kind.REMOTE else None
+    allowed = session.config.get("tools", unless_said)
+    return allowed is None or tool in allowed
+
+
 @dataclass
 class TurnTools:
     """What ``turn.tools`` is: the same tools in the name of the session whose turn runs.
@@ -271,6 +284,8 @@ class TurnTools:
             raise UnknownTool
         if not holds_still(self.hold):
             raise LeaseLost
+        if not may_use(self.session, name):
+            raise ToolNotAllowed
         checked = tool.checked(arguments)
         caller = Caller(project_id=self.session.project_id, session=self.session, label=self.session.agent_id)
         if tool.run is not agent_send or "message_id" in checked:

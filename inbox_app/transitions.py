@@ -119,6 +119,8 @@ def _is_full(target: Session) -> bool | None:
 
 
 def _chain(draft: Draft) -> Chain:
+    if draft.kind == Message.Kind.REMOTE_AGENT_MESSAGE:
+        return Chain(hops=draft.hops)
     limited = draft.kind not in NEVER_REFUSED
     return chain_of(draft.project_id, sender_id=draft.sender_id, in_reply_to=draft.in_reply_to, limited=limited)
 

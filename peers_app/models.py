@@ -29,6 +29,16 @@ def _device_id() -> models.CharField[str, str]:
     )  # fmt: skip
 
 
+class Installation(models.Model):
+    """This installation, as others know it: one row, made when it is first asked for."""
+
+    identity = models.CharField(max_length=IDENTITY_LENGTH)
+    checked_at = models.DateTimeField(null=True, help_text="The last round of checks that a hint of a changed grant began.")
+
+    def __str__(self) -> str:
+        return self.identity
+
+
 class DeviceGrant(models.Model):
     """A device that may drive us: write to, read and stop the sessions of its own name, and nothing else."""
 

@@ -62,7 +62,7 @@ def check_url(url: str, *, reach: Reach) -> Origin:
     Raises AddressRefused: it is not http or https, or has user info, a fragment, blanks, line breaks, an odd number for
     a host, or an address out of reach.
     """
-    origin = _origin(url)
+    origin = origin_of(url)
     if (address := _literal(origin.host)) is not None:
         check_address(address, origin.port, reach=reach)
     return origin
@@ -78,7 +78,8 @@ def check_address(address: IPAddress, port: int, *, reach: Reach) -> None:
         raise AddressRefused(f"{address} {why}.")
 
 
-def _origin(url: str) -> Origin:
+def origin_of(url: str) -> Origin:
+    """Where the URL leads as it is spelled, whether it may be called or not. Raises AddressRefused."""
     if len(url) > URL_LIMIT or UNSAFE.search(url):
         raise AddressRefused(f"A URL has at most {URL_LIMIT} characters, and no blanks, control characters or backslashes.")
     try:

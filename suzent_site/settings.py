@@ -57,6 +57,7 @@ _refuse_unfit_keys(SUZENT_FIELD_KEYS)
 SUZENT_HOST = env.str("SUZENT_HOST", default="127.0.0.1")
 SUZENT_PORT = int(_number("SUZENT_PORT", 25314, least=1, most=65535))
 SUZENT_PUBLIC_URL = env.str("SUZENT_PUBLIC_URL", default="")  # as others reach us, e.g. https://suzent.example
+SUZENT_DEVICE_NAME = env.str("SUZENT_DEVICE_NAME", default="")  # what paired devices call us; default the machine's name
 if SUZENT_PUBLIC_URL and not re.match(r"https?://[^/]", SUZENT_PUBLIC_URL):
     raise ImproperlyConfigured("SUZENT_PUBLIC_URL must begin with http:// or https:// and a host.")
 SUZENT_TRUSTED_PROXIES = env.list("SUZENT_TRUSTED_PROXIES", default=[])  # addresses whose X-Forwarded-* we believe

@@ -4,6 +4,7 @@ from django.contrib import admin
 from django.urls import URLPattern, include, path
 
 from inbox_app.urls import urlpatterns as inbox_urls
+from peers_app.urls import urlpatterns as peers_urls
 from sessions_app.urls import urlpatterns as sessions_urls
 from sessions_app.views import Docs, Schema, to_admin
 from suzent_site.health import healthz, readyz
@@ -21,6 +22,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/", include(api)),
     path("api/", include([_with_slash(pattern) for pattern in api])),
+    *peers_urls,
 ]
 for slash in ("", "/"):
     urlpatterns += [

@@ -1,0 +1,115 @@
+"""The paths of the peer protocol, thin: read, one call, answer. Statuses and bodies are wire.md 2 and 3."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from peers_app import devices, grants, installation, wire
+from peers_app.authentication import DRIVING, NOTHING, READING, DeviceToken, InScope
+from peers_app.models import DeviceGrant
+from sessions_app.clock import database_now
+from sessions_app.exceptions import as_response
+
+
+class WirePath(APIView):
+    """JSON whatever is sent or asked for; every error is ``{"error": "<text>"}``."""
+
+    authentication_classes: Any = ()
+    permission_classes: Any = ()
+    metadata_class = None
+    schema = None
+
+    def perform_content_negotiation(self, request: Request, force: bool = False) -> tuple[Any, str]:
+        renderer = self.get_renderers()[0]
+        return renderer, renderer.media_type
+
+    def get_exception_handler(self) -> Any:
+        return as_wire_error
+
+    def body(self, request: Request) -> bytes:
+        return request._request.body
+
+
+class ChannelPath(WirePath):
+    """For devices with a token of one of these scopes."""
+
+    authentication_classes = (DeviceToken,)
+    permission_classes = (InScope,)
+    scopes: frozenset[str] = DRIVING
+
+
+def as_wire_error(error: Exception, context: dict[str, Any]) -> Response | None:
+    response = as_response(error, context)
+    if response is not None:
+        response.data = {"error": response.data["detail"]}
+    return response
+
+
+class Ask(WirePath):
+    def post(self, request: Request) -> Response:
+        asked = wire.request_in(self.body(request))
+        made = grants.ask(asked, came_from=request.META.get("REMOTE_ADDR", ""), now=database_now())
+        return Response({"request_id": made.request_id, "status": made.state})
+
+
+class Poll(WirePath):
+    def get(self, request: Request, request_id: str) -> Response:
+        found = grants.collect(request_id, now=database_now())
+        if found is None:
+            raise wire.UnknownRequest
+        state, token = found
+        served = {"token": token, "node_identity": installation.node_identity()} if token else {}
+        return Response({"status": state, **served}, headers={"Cache-Control": "no-store"})
+
+
+class Inbox(ChannelPath):
+    def post(self, request: Request) -> Response:
+        mail = wire.mail_in(self.body(request))
+        hops = wire.hops_in(request.headers.get(wire.HOPS_HEADER))
+        accepted = devices.receive(grant_of(request), mail, hops=hops, now=database_now())
+        answer = {"accepted": True, "created": accepted.created, "message_id": mail.message_id, "status": accepted.message.status}
+        return Response(answer, status=202)
+
+
+class Session(ChannelPath):
+    scopes = READING
+
+    def get(self, request: Request) -> Response:
+        return Response(devices.shown(grant_of(request).agent_id))
+
+
+class Stop(ChannelPath):
+    def post(self, request: Request) -> Response:
+        agent_id = grant_of(request).agent_id
+        if not devices.stop(agent_id, now=database_now()):
+            raise wire.NotActive
+        return Response({"stopped": True, "agent_id": agent_id})
+
+
+class WhoAmI(ChannelPath):
+    scopes = READING
+
+    def get(self, request: Request) -> Response:
+        return Response({"ok": True, "peer_id": grant_of(request).device_id})
+
+
+class Elsewhere(ChannelPath):
+    """What a device's token does not open: 401 without a good one, 403 with one."""
+
+    scopes = NOTHING
+    http_method_names = ["get", "post", "put", "patch", "delete"]
+
+    def get(self, request: Request, **_: str) -> Response:
+        raise wire.OutOfScope
+
+    post = put = patch = delete = get
+
+
+def grant_of(request: Request) -> DeviceGrant:
+    return cast("DeviceGrant", request.auth)
+
+
