@@ -35,6 +35,7 @@ POLL_WARM: Final = 0.02  # seconds between looks while it lingers
 POLL_COOL: Final = 0.1  # seconds between looks while only long turns run
 PAUSE_AFTER_ERROR: Final = 0.5  # seconds
 TELL_FULL_EVERY: Final = 0.2  # seconds between two looks of a full shift whether another is needed
+FAREWELL: Final = 2.0  # seconds that a shift waits for the threads of its crew to end
 MESSAGES_A_HOLD: Final = 8  # then a lane with much mail goes to the back
 
 log = structlog.get_logger(__name__)
@@ -78,7 +79,11 @@ def _pass(shift: Shift) -> None:
 
 
 def _ready_nursery() -> Nursery:
-    """The nursery of this process, forked while it has no threads."""
+    """The nursery of this process, forked while it has no threads.
+
+    A thread that works with SQLite at that very moment holds locks of it which nobody would ever release in the copy:
+    every suspect would hang as it connects. That is why a shift sees its crew out before it ends.
+    """
     global _nursery  # noqa: PLW0603  # one a process, kept from shift to shift
     if _nursery is None or not _nursery.usable():
         _nursery = Nursery()
@@ -141,7 +146,7 @@ class Shift:
         wake.bell.clear()
 
     def leave(self) -> None:
-        self._crew.dismiss()
+        self._crew.dismiss(patience=0 if draining() else FAREWELL)
 
     def _room(self) -> int:
         return settings.SUZENT_TURN_CONCURRENCY - len(self._runs)
@@ -286,20 +291,24 @@ class Crew:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0
-        self._size = 0
+        self._threads: list[threading.Thread] = []
 
     def hand(self, job: Callable[[], None]) -> None:
         with self._lock:
             if self._idle > 0:
                 self._idle -= 1
             else:
-                self._size += 1
-                threading.Thread(target=self._work, name=f"turn-{self._size}", daemon=True).start()
+                self._threads.append(threading.Thread(target=self._work, name=f"turn-{len(self._threads) + 1}", daemon=True))
+                self._threads[-1].start()
         self._jobs.put(job)
 
-    def dismiss(self) -> None:
-        for _ in range(self._size):
+    def dismiss(self, *, patience: float) -> None:
+        """Send everybody home and see them out, for ``patience`` seconds at most: one that hangs is left behind."""
+        for _ in self._threads:
             self._jobs.put(None)
+        give_up_at = time.monotonic() + patience
+        for thread in self._threads:
+            thread.join(max(give_up_at - time.monotonic(), 0))
 
     def _work(self) -> None:
         try:

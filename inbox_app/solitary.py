@@ -53,7 +53,10 @@ class Nursery:
         self._born_of = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
-            _keep_nursery(theirs, self._control, parent=self._born_of)
+            try:
+                _keep_nursery(theirs, self._control, parent=self._born_of)
+            finally:
+                os._exit(1)  # whatever happens: there must not be a second one of our caller
         theirs.close()
 
     def usable(self) -> bool:
