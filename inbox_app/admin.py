@@ -28,6 +28,7 @@ from sessions_app.admin.lanes import LaneAdmin
 from sessions_app.admin.sessions import SessionAdmin
 from sessions_app.clock import database_now
 from sessions_app.models import Lane, Project, Session
+from sessions_app.querysets import REMOTE_PREFIX
 from suzent_site.console import EngineOwned, EngineOwnedInline, leave_dialog
 from suzent_site.errors import SuzentError
 from suzent_site.shown import age, as_json, in_a_line, label, whole
@@ -136,16 +137,17 @@ class MessageAdmin(WithClock):
     actions_detail = ("retry", "withdraw",)
     inlines = (AttemptInline, InterventionInline)
     fieldsets = (
-        (None, {"fields": ("message_id", "status_label", "reason", "shown_error_whole", "route", "kind", "transport", "project")}),
+        (None, {"fields": ("message_id", "status_label", "reason", "shown_error_whole", "route", "kind", "transport", "maybe_delivered", "shown_answer", "project")}),
         ("Content", {"fields": ("shown_content", "shown_payload", "in_reply_to", "root_id", "hops")}),
         ("Tries", {"fields": ("attempts", "max_attempts", "losses", "deferrals", "redeliveries", "shown_lane")}),
         ("Times", {"fields": ("accepted_at", "available_at", "started_at", "settled_at", "valid_until")}),
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
-        lease = Lane.objects.filter(key=OuterRef("lane")).values("lease_until")
+        lane = Lane.objects.filter(key=OuterRef("lane"))
+        lease, backs_off = lane.values("lease_until"), lane.filter(failures__gt=0, lease_owner=None).values("due_at")
         rows: QuerySet[Message] = super().get_queryset(request)
-        return rows.annotate(lease_until=Subquery(lease)).select_related("sender", "session")
+        return rows.annotate(lease_until=Subquery(lease), lane_due_at=Subquery(backs_off)).select_related("sender", "session")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return FailedFirst
@@ -157,7 +159,8 @@ class MessageAdmin(WithClock):
         if not (term := search_term.strip()):
             return queryset, False
         by_id = Q(project__in=Project.objects.values("pk"), message_id=term)
-        return queryset.filter(by_id | Q(sender=term) | Q(session=term)), False
+        to_it = Q(session=None, target=term) if term.startswith(REMOTE_PREFIX) else Q(session=term)
+        return queryset.filter(by_id | Q(sender=term) | to_it), False
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         context = {**(extra_context or {}), "states": console.states(now=database_now()), "chosen": request.GET.get("status", "")}
@@ -200,7 +203,8 @@ class MessageAdmin(WithClock):
         if obj.status != Message.Status.PENDING:
             return "—"
         now: datetime = obj.seen_at  # type: ignore[attr-defined]
-        return age(obj.available_at, now=now) if obj.available_at > now else "now"
+        at = max(obj.available_at, obj.lane_due_at or obj.available_at)  # type: ignore[attr-defined]  # annotated above
+        return age(at, now=now) if at > now else "now"
 
     @display(description="Last error")
     def shown_error(self, obj: Message) -> SafeString:
@@ -217,6 +221,10 @@ class MessageAdmin(WithClock):
     @display(description="Payload")
     def shown_payload(self, obj: Message) -> SafeString | str:
         return as_json(obj.payload) if obj.payload else "—"
+
+    @display(description="Peer's answer")
+    def shown_answer(self, obj: Message) -> SafeString | str:
+        return as_json(obj.peer_answer) if obj.peer_answer else "—"
 
     @display(description="Lane")
     def shown_lane(self, obj: Message) -> SafeString | str:

@@ -12,9 +12,22 @@ from inbox_app.judgement import Judgement
 from inbox_app.models import Attempt, DedupeKey, Message
 from sessions_app.cron.runs import CronWork
 from sessions_app.lanes import Hold
-from sessions_app.models import Session, Turn
+from sessions_app.models import Session, Turn, lane_key_of
 from sessions_app.runtimes.base import TurnInput
-from sessions_app.turns import Mark
+from sessions_app.turns import Commit, Mark
+
+
+@dataclass(frozen=True)
+class RemoteTarget:
+    """An agent on another machine, as far as it concerns the engine: an address and whose it is."""
+
+    agent_id: str
+    project_id: str
+    transport: Message.Transport = Message.Transport.SUZENT_PEER
+
+    @property
+    def lane_key(self) -> str:
+        return lane_key_of(self.agent_id)
 
 
 @dataclass(frozen=True)
@@ -25,7 +38,7 @@ class Draft:
     """
 
     project_id: str
-    target: Session
+    target: Session | RemoteTarget
     content: str
     kind: Message.Kind
     message_id: str = ""
@@ -37,6 +50,10 @@ class Draft:
     hold: Hold | None = None
     ours: bool = False
     hops: int = 0
+
+    @property
+    def transport(self) -> Message.Transport:
+        return self.target.transport if isinstance(self.target, RemoteTarget) else Message.Transport.LOCAL
 
     @property
     def digest(self) -> str:
@@ -112,6 +129,19 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Parcel:
+    """A message that is to go to another machine now, under this hold. It has no turn here."""
+
+    hold: Hold
+    message: Message
+    attempt: Attempt
+
+    @property
+    def inputs(self) -> tuple[tuple[Message, Attempt], ...]:
+        return ((self.message, self.attempt),)
+
+
+@dataclass(frozen=True)
 class Judged:
     """A message that is not to run: a claim never settles, so this is settled in a transaction of its own."""
 
@@ -121,7 +151,8 @@ class Judged:
 
 
 Doable = Work | CronWork  # what a turn is run for: mail, or a cron run, which is in no inbox
-Next = Doable | Judged
+Job = Doable | Parcel
+Next = Job | Judged
 
 
 @dataclass(frozen=True)
@@ -129,12 +160,14 @@ class Acknowledgement:
     """A message whose turn is committed, and those that its turn took along. ``go_on``: its holder would run the next.
 
     No message: the turn was a cron run's, which its commit has settled; only the lane is to be left.
+    ``answer``: what the other machine said, of one that went there.
     """
 
     hold: Hold
     message: Message | None
     outcome: Attempt.Outcome = Attempt.Outcome.DELIVERED
     go_on: bool = False
+    answer: dict[str, Any] = field(default_factory=dict)
     followers: tuple[Message, ...] = ()
 
     @property
@@ -144,7 +177,10 @@ class Acknowledgement:
 
 @dataclass(frozen=True)
 class Setback:
-    """Why a turn did not end in a commit, and what that costs."""
+    """Why a turn did not end in a commit, and what that costs.
+
+    ``maybe_delivered``: another machine may have taken the message, and did not say so.
+    """
 
     error: str
     retry_at: datetime
@@ -153,6 +189,21 @@ class Setback:
     deferred: bool = False
     timed_out: bool = False
     died_alone: bool = False
+    maybe_delivered: bool = False
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a try ended. ``commit``: what a turn did, still to be committed. ``acknowledgement``: it is committed.
+
+    ``setback``: it came to nothing. ``refusal``: another machine refused the message for good. None of them: the lane
+    was lost, and nothing is to be done.
+    """
+
+    commit: Commit | None = None
+    acknowledgement: Acknowledgement | None = None
+    setback: Setback | None = None
+    refusal: Judgement | None = None
 
 
 @dataclass(frozen=True)

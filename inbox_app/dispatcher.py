@@ -7,7 +7,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
@@ -15,7 +14,7 @@ from django.conf import settings
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError, connection
 
 from inbox_app.backoff import delay
-from inbox_app.deliveries import Acknowledgement, Doable, Setback, Work
+from inbox_app.deliveries import Acknowledgement, Doable, Ended, Job, Parcel, Setback, Work
 from inbox_app.models import Attempt
 from sessions_app import lanes, turns
 from sessions_app.clock import database_now
@@ -32,18 +31,6 @@ LONGEST_WAIT = timedelta(hours=24)  # that an unavailable runtime may ask for
 
 log = structlog.get_logger(__name__)
 _rng = random.Random()
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a turn ended. ``commit``: what it did, still to be committed. ``acknowledgement``: it is committed.
-
-    ``setback``: it came to nothing. None of them: the lane was lost, and nothing is to be done.
-    """
-
-    commit: Commit | None = None
-    acknowledgement: Acknowledgement | None = None
-    setback: Setback | None = None
 
 
 def run(work: Doable, stop: threading.Event) -> Ended:
@@ -129,8 +116,9 @@ def lost(error: str) -> Setback:
     return Setback(error, _now(), outcome=Attempt.Outcome.LOST)
 
 
-def drained() -> Setback:
-    return Setback("the worker was asked to stop", _now(), outcome=Attempt.Outcome.RELEASED)
+def drained(item: Job) -> Setback:
+    on_its_way = isinstance(item, Parcel)
+    return Setback("the worker was asked to stop", _now(), outcome=Attempt.Outcome.RELEASED, maybe_delivered=on_its_way)
 
 
 def deferred(work: Doable, unavailable: Unavailable) -> Setback:

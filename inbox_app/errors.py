@@ -45,6 +45,12 @@ class NotPending(Conflict):
     code = "not_pending"
 
 
+class MaybeDelivered(Conflict):
+    """The other machine may have this message already: a try ended without a definite answer."""
+
+    code = "maybe_delivered"
+
+
 class NotFailed(Conflict):
     """Only a failed message can be retried."""
 

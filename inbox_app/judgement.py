@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
+
+from django.conf import settings
 
 from inbox_app.models import Message
 
@@ -26,6 +28,19 @@ class Judgement:
     error: str = ""
 
 
+def given_up(message: Message) -> Judgement:
+    """Its time is over: that which its sender gave it, or all that there is for mail to another machine."""
+    horizon = timedelta(seconds=settings.SUZENT_PEER_HORIZON)
+    if _is_remote(message) and message.valid_until is not None and message.valid_until - message.accepted_at >= horizon:
+        why = f"the peer did not take it within {horizon}" + (f"; last: {message.last_error}" if message.last_error else "")
+        return Judgement(Verdict.FAIL, Message.Reason.EXHAUSTED, why)
+    return Judgement(Verdict.FAIL, Message.Reason.EXPIRED, "its validity ended before a turn could start")
+
+
+def _is_remote(message: Message) -> bool:
+    return message.transport == Message.Transport.SUZENT_PEER
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What the claim found beside the row."""
@@ -44,7 +59,7 @@ def judge(message: Message, evidence: Evidence, *, now: datetime) -> Judgement:
     if evidence.archived:
         return Judgement(Verdict.FAIL, Message.Reason.TARGET_GONE, "the target is archived")
     if message.valid_until is not None and message.valid_until <= now:
-        return Judgement(Verdict.FAIL, Message.Reason.EXPIRED, "its validity ended before a turn could start")
+        return given_up(message)
     if message.losses > SOLITARY_LOSSES:
         return Judgement(Verdict.FAIL, Message.Reason.WORKER_DIED, message.last_error)
     if message.attempts >= message.max_attempts:

@@ -11,6 +11,7 @@ from inbox_app.querysets import MessageQuerySet
 from sessions_app.authentication import Caller
 from sessions_app.models import Project
 from sessions_app.pages import seal, unseal
+from sessions_app.querysets import REMOTE_PREFIX
 from suzent_site.errors import Conflict, Invalid, NotFound
 
 
@@ -94,6 +95,7 @@ def _sides(caller: Caller, *, direction: str | None, agent_id: str | None) -> li
         if direction is not None:
             raise Invalid("direction", "needs agent_id: sent or received by whom?")
         return [Q()]
-    sent = Q(sender=own) if other is None else Q(sender=own, session=other)
-    received = Q(session=own) if other is None else Q(session=own, sender=other)
+    sent = Q(sender=own) if other is None else Q(sender=own, target=other)
+    to_own = Q(session=None, target=own) if own.startswith(REMOTE_PREFIX) else Q(session=own)
+    received = to_own if other is None else to_own & Q(sender=other)
     return [side for name, side in (("sent", sent), ("received", received)) if direction in (None, name)]

@@ -7,7 +7,7 @@ from django.db.models import Q
 
 from inbox_app.digest import digest_of
 from inbox_app.querysets import DedupeKeyQuerySet, MessageQuerySet
-from sessions_app.models import LANE_KEY_LENGTH, Project, Session, Turn
+from sessions_app.models import LANE_KEY_LENGTH, Project, Session, Turn, lane_key_of
 
 MESSAGE_ID = r"[A-Za-z0-9_.:-]{1,128}"
 CONTENT_LIMIT = 20_000  # characters
@@ -72,6 +72,8 @@ class Message(models.Model):
     started_at = models.DateTimeField(null=True, blank=True)
     settled_at = models.DateTimeField(null=True, blank=True)
     last_error = models.TextField(blank=True)
+    maybe_delivered = models.BooleanField(default=False, help_text="Another machine may have taken it and did not say so.")
+    peer_answer = models.JSONField(default=dict, help_text="What the other machine said when it took it.")
 
     objects = MessageQuerySet.as_manager()
 
@@ -103,6 +105,8 @@ class Message(models.Model):
             # Readers: GET /api/messages, direction=sent and direction=received, newest first.
             models.Index(fields=["sender", "-id"], name="message_sent"),
             models.Index(fields=["session", "-id"], name="message_received"),
+            # Reader: mailbox and console, the mail to an agent on another machine, newest first.
+            models.Index(fields=["target", "-id"], condition=Q(session=None), name="message_sent_away"),
             # Reader: MessageQuerySet.failed: the operator's first page, GET /api/messages?status=failed.
             models.Index(fields=["-id"], condition=Q(reason__isnull=False), name="message_failed"),
             # Reader: MessageQuerySet.settled_before, retention.
@@ -111,6 +115,11 @@ class Message(models.Model):
 
     def __str__(self) -> str:
         return self.message_id
+
+    @property
+    def lane_key(self) -> str:
+        """Its lane, whether it still waits there or not."""
+        return lane_key_of(self.target)
 
     @property
     def digest(self) -> str:

@@ -25,7 +25,8 @@ def wants_notice(message: Message, *, withdrawn_by_sender: bool) -> bool:
 
 def notice_text(message: Message, *, reason: Message.Reason, error: str) -> str:
     """At most CONTENT_LIMIT characters."""
-    text = f"Your message {message.message_id} to {message.target} was not delivered: {WORDS[reason]}."
+    what = "may have arrived, but nobody said so" if message.maybe_delivered else "was not delivered"
+    text = f"Your message {message.message_id} to {message.target} {what}: {WORDS[reason]}."
     if error:
         text += f"\nReason: {reason}. Last error: {error}"
     return cut(storable(text), CONTENT_LIMIT)

@@ -15,6 +15,7 @@ from sessions_app.models import Session
 from sessions_app.pages import STATUSES
 from sessions_app.serializers import PAGE_LIMIT, Choice, QuerySerializer, Seconds, StrictSerializer, Text, Whole
 
+PEER_STATUSES = ["ready", "offline", "paused", "revoked", "off"]
 VALID_FOR_LIMIT = 30 * 24 * 3600  # seconds
 WAIT_LIMIT = 60  # seconds
 REASON_LENGTH = 500
@@ -89,7 +90,7 @@ class AgentOut(_Out):
     agent_id = serializers.CharField()
     title = serializers.CharField(allow_blank=True)
     kind = serializers.ChoiceField(choices=Session.Kind.choices)
-    status = serializers.ChoiceField(choices=STATUSES)
+    status = serializers.ChoiceField(choices=[*STATUSES, *PEER_STATUSES], help_text="The last five: of an agent on another machine.")
     project_id = serializers.CharField()
     parent_agent_id = serializers.CharField(allow_null=True)
     updated_at = serializers.DateTimeField()
@@ -106,7 +107,7 @@ class EntryOut(_Out):
     seq = serializers.IntegerField()
     role = serializers.ChoiceField(choices=["user", "assistant", "system", "tool"])
     text = serializers.CharField(allow_blank=True)
-    created_at = serializers.DateTimeField()
+    created_at = serializers.DateTimeField(allow_null=True, help_text="null where another machine does not say when.")
     message_id = serializers.CharField(required=False, help_text="Of the message that the entry holds, if it does.")
     sender = serializers.CharField(required=False, allow_null=True, help_text="Its sender, where that is a session.")
     in_reply_to = serializers.CharField(required=False, allow_null=True, help_text="The message that it answers.")
@@ -134,6 +135,11 @@ class AgentSendOut(_Out):
 class AgentStopOut(_Out):
     agent_id = serializers.CharField()
     status = serializers.ChoiceField(choices=["stopping"])
+
+
+class PeerAnswerOut(_Out):
+    status = serializers.CharField(help_text="How far the message was there: pending, processing, delivered or failed.")
+    created = serializers.BooleanField(help_text="False: it had been there before, so an earlier answer was lost.")
 
 
 class AttemptOut(_Out):
@@ -173,6 +179,8 @@ class MessageDetailOut(MessageOut):
     waiting_for = serializers.CharField(
         allow_null=True, help_text="What it waits for, in words; null once it has settled."
     )
+    maybe_delivered = serializers.BooleanField(required=False, help_text="Of mail to a peer only. Another machine may have it although no try of ours was answered.")
+    peer_answer = PeerAnswerOut(required=False, allow_null=True, help_text="Of mail to a peer only. What the other machine said when it took the message.")
 
 
 class MessagePageOut(_Out):
@@ -211,4 +219,5 @@ def detail_of(message: Message, *, now: datetime) -> dict[str, Any]:
         "attempts": AttemptOut(message.attempts_made.order_by("number"), many=True).data,
         "next_attempt_at": progress.next_attempt_at(message),
         "waiting_for": progress.waiting_for(message, now=now),
+        **({} if message.session_id else {"maybe_delivered": message.maybe_delivered, "peer_answer": message.peer_answer or None}),
     }

@@ -18,9 +18,8 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 from django_q.conf import Conf
 
-from inbox_app import dispatcher, transitions, wake
-from inbox_app.deliveries import Acknowledgement, Doable, Judged, Next, Setback
-from inbox_app.dispatcher import Ended
+from inbox_app import dispatcher, transitions, transports, wake
+from inbox_app.deliveries import Acknowledgement, Doable, Ended, Job, Judged, Next, Parcel, Setback
 from inbox_app.drain import draining
 from inbox_app.judgement import Verdict
 from inbox_app.models import Attempt
@@ -92,9 +91,9 @@ def _ready_nursery() -> Nursery:
 
 @dataclass
 class Run:
-    """A turn that a thread of this shift runs."""
+    """A delivery that a thread of this shift runs."""
 
-    work: Doable
+    work: Job
     stop: threading.Event
     since: float
     in_a_row: int
@@ -131,8 +130,10 @@ class Shift:
         self._see_to_time_limits()
         if not self._may_claim():
             self._tell_that_full()
-        elif lanes.any_due(now=database_now()):
-            self._begin(transitions.claim(self.owner, now=database_now(), limit=self._room()), in_a_row=1)
+        elif lanes.any_due(now=database_now(), remote=self._remote_room() > 0):
+            self._begin(
+                transitions.claim(self.owner, now=database_now(), limit=self._room(), remote=self._remote_room()), in_a_row=1
+            )
             worked = True
         self._holder.beat(free=self._room() if self._may_claim() else 0)
         if worked:
@@ -150,6 +151,11 @@ class Shift:
 
     def _room(self) -> int:
         return settings.SUZENT_TURN_CONCURRENCY - len(self._runs)
+
+    def _remote_room(self) -> int:
+        """Other machines may be slow, all of them at once: they never get more than half of the threads."""
+        remote = sum(isinstance(run.work, Parcel) for run in self._runs.values())
+        return max(settings.SUZENT_TURN_CONCURRENCY // 2, 1) - remote
 
     def _may_claim(self) -> bool:
         return self._room() > 0 and not self._leaving and not draining()
@@ -171,48 +177,54 @@ class Shift:
             else:
                 self._start(item, in_a_row=in_a_row)
 
-    def _start(self, work: Doable, *, in_a_row: int) -> None:
-        stop = self._holder.watch(work.hold.key, work.turn.pk)
+    def _start(self, work: Job, *, in_a_row: int) -> None:
+        stop = self._holder.watch(work.hold.key, None if isinstance(work, Parcel) else work.turn.pk)
         run = Run(work, stop, time.monotonic(), in_a_row)
         self._runs[work.hold.key] = run
         self._crew.hand(lambda: self._execute(run))
 
     def _execute(self, run: Run) -> None:
-        """In a thread of the crew: run the turn, then hand its end to the loop, even if the thread itself is ended."""
-        ended = Ended()
+        """In a thread of the crew: deliver, then hand the end to the loop, even if the thread itself is ended."""
+        ended, work = Ended(), run.work
         try:
-            ended = self._run_alone(run) if run.work.alone else dispatcher.run(run.work, run.stop)
+            if isinstance(work, Parcel):
+                ended = transports.delivered_by(work)
+            else:
+                ended = self._run_alone(work, run.stop) if work.alone else dispatcher.run(work, run.stop)
         finally:
             self._ended.put((run, ended))
             wake.bell.set()
 
-    def _run_alone(self, run: Run) -> Ended:
+    def _run_alone(self, work: Doable, stop: threading.Event) -> Ended:
         try:
-            answer = self._nursery.run(run.work, run.stop, seconds=settings.SUZENT_TURN_TIMEOUT)
+            answer = self._nursery.run(work, stop, seconds=settings.SUZENT_TURN_TIMEOUT)
         except NurseryGone:
             self._leaving = True  # a new nursery can only be forked by a process without threads
             return Ended(setback=dispatcher.lost("its worker lost the means to run it alone"))
         if answer is None:
-            return Ended(setback=dispatcher.timed_out(run.work))
+            return Ended(setback=dispatcher.timed_out(work))
         if isinstance(answer, Died):
-            return self._after_death(run, answer)
+            return self._after_death(work, answer)
         return answer
 
-    def _after_death(self, run: Run, died: Died) -> Ended:
+    def _after_death(self, work: Doable, died: Died) -> Ended:
         if not self._nursery.usable():  # then it was not the message that killed its process
             return Ended(setback=dispatcher.lost(died.how))
-        return Ended(setback=dispatcher.died_alone(run.work, died.how))
+        return Ended(setback=dispatcher.died_alone(work, died.how))
 
     # --- settling ------------------------------------------------------------------------------------------------
     def _settle_ended(self) -> bool:
         """Commit what was done, acknowledge what is committed, put back what came to nothing: each in one transaction."""
         ended = self._take_ended()
         runs = {run.work.hold.key: run for run, _ in ended}
-        committed = dispatcher.commit([(run.work, end.commit) for run, end in ended if end.commit]) if ended else []
-        outcomes = committed + [(run.work, end) for run, end in ended if end.commit is None]
+        turns_done = [(run.work, end.commit) for run, end in ended if end.commit and not isinstance(run.work, Parcel)]
+        committed = dispatcher.commit(turns_done) if ended else []
+        outcomes: list[tuple[Job, Ended]] = [*committed, *((run.work, end) for run, end in ended if end.commit is None)]
         for work, end in outcomes:
             if end.setback is not None:
                 self._release(work, end.setback)
+            if end.refusal is not None and isinstance(work, Parcel):
+                self._fail(Judged(work.hold, work.message, end.refusal), answered=True)
         self._acknowledge([(runs[work.hold.key], end.acknowledgement) for work, end in outcomes if end.acknowledgement])
         return bool(ended)
 
@@ -242,13 +254,16 @@ class Shift:
     def _may_go_on(self, run: Run) -> bool:
         return run.in_a_row < MESSAGES_A_HOLD and not self._leaving and not draining()
 
-    def _release(self, work: Doable, setback: Setback) -> None:
+    def _release(self, work: Job, setback: Setback) -> None:
         until_answered(lambda: transitions.release(work, setback, now=database_now()), give_up_at=_lease_end())
+
+    def _fail(self, item: Judged, *, answered: bool = False) -> None:
+        until_answered(lambda: transitions.fail(item, now=database_now(), answered=answered), give_up_at=_lease_end())
 
     def _settle_judged(self, item: Judged) -> None:
         """Its lane is held and nobody works on it: a connection lost just now must not leave it so until it is missed."""
         if item.judgement.verdict == Verdict.FAIL:
-            until_answered(lambda: transitions.fail(item, now=database_now()), give_up_at=_lease_end())
+            self._fail(item)
             return
         stopped = item.judgement.verdict == Verdict.STOPPED
         outcome = Attempt.Outcome.STOPPED if stopped else Attempt.Outcome.DELIVERED
@@ -259,19 +274,20 @@ class Shift:
     # --- limits --------------------------------------------------------------------------------------------------
     def _see_to_time_limits(self) -> None:
         now = time.monotonic()
-        for run in [run for run in self._runs.values() if now - run.since > settings.SUZENT_TURN_TIMEOUT and not run.work.alone]:
-            self._give_up_on(run)
+        for run in [run for run in self._runs.values() if now - run.since > settings.SUZENT_TURN_TIMEOUT]:
+            if not isinstance(run.work, Parcel) and not run.work.alone:  # a call to another machine has time-outs of its own
+                self._give_up_on(run, run.work)
         if draining():
             self._see_to_drain(now)
 
-    def _give_up_on(self, run: Run) -> None:
+    def _give_up_on(self, run: Run, work: Doable) -> None:
         """Its thread hangs: fence it off. This process counts as gone and ends when its other turns are done."""
-        log.warning("turn_timed_out", message_id=run.work.name, agent_id=run.work.session.pk)
+        log.warning("turn_timed_out", message_id=work.name, agent_id=work.session.pk)
         run.stop.set()
         self._drop(run)
         self._leaving = True
         Conf.MAX_RSS = 1  # q2's own way of having a worker process replaced once its task is done
-        self._release(run.work, dispatcher.timed_out(run.work))
+        self._release(work, dispatcher.timed_out(work))
         self._tell_that_full()
 
     def _see_to_drain(self, now: float) -> None:
@@ -281,7 +297,7 @@ class Shift:
         for run in list(self._runs.values()):
             run.stop.set()
             self._drop(run)
-            self._release(run.work, dispatcher.drained())
+            self._release(run.work, dispatcher.drained(run.work))
 
 
 class Crew:

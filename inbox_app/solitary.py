@@ -23,8 +23,8 @@ from typing import Final
 
 from django.db import connections
 
-from inbox_app.deliveries import Doable
-from inbox_app.dispatcher import Ended, run_and_commit
+from inbox_app.deliveries import Doable, Ended
+from inbox_app.dispatcher import run_and_commit
 from suzent_site.processes import die_with_parent
 
 _FRAME: Final = 1 << 20  # bytes; larger than any pickled Work or Ended: a message holds 20,000 characters

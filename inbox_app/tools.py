@@ -18,8 +18,8 @@ from django.db.models import Count
 from rest_framework import serializers as rest
 from rest_framework.exceptions import ValidationError
 
-from inbox_app import serializers
-from inbox_app.deliveries import Draft
+from inbox_app import serializers, transports
+from inbox_app.deliveries import Draft, RemoteTarget
 from inbox_app.mailbox import has_seen
 from inbox_app.models import Message
 from inbox_app.transitions import accept
@@ -29,8 +29,9 @@ from sessions_app.authentication import Caller
 from sessions_app.clock import database_now
 from sessions_app.exceptions import first_complaint
 from sessions_app.lanes import Hold, LeaseLost, holds_still
-from sessions_app.models import Session, Turn
-from sessions_app.pages import page_of_sessions, status_of, statuses
+from sessions_app.models import Session, Turn, lane_key_of
+from sessions_app.pages import page_of_sessions, seal, status_of, statuses, unseal
+from sessions_app.querysets import REMOTE_PREFIX
 from sessions_app.serializers import StrictSerializer
 from suzent_site.errors import Conflict, Invalid, NotFound, Refused, SuzentError
 
@@ -49,7 +50,7 @@ class ActorArchived(Refused):
 
 
 class NotActive(Conflict):
-    """Nothing of this session is running."""
+    """Nothing of this agent is running."""
 
     code = "not_active"
 
@@ -109,16 +110,42 @@ def call(tool: Tool, caller: Caller, arguments: Any, *, now: datetime) -> dict[s
 def agent_list(
     caller: Caller, *, now: datetime, hold: Hold | None, status: str, limit: int, cursor: str = ""
 ) -> dict[str, Any]:
-    sessions = caller.sessions().open() if status == "recent" else caller.sessions().active()
-    page, next_cursor = page_of_sessions(sessions, limit=limit, cursor=cursor)
-    shown, unread = statuses(page), _unread(page)
-    agents = [_agent(session, status=shown[session.agent_id], unread=unread[session.lane_key]) for session in page]
+    active = status != "recent"
+    agents, after = [], _last_remote_shown(cursor)
+    next_cursor: str | None = None
+    if after is None:
+        sessions = caller.sessions().active() if active else caller.sessions().open()
+        page, next_cursor = page_of_sessions(sessions, limit=limit, cursor=cursor)
+        shown, unread = statuses(page), _unread([session.lane_key for session in page])
+        agents = [_agent(session, status=shown[session.agent_id], unread=unread[session.lane_key]) for session in page]
+    if next_cursor is None:
+        others, next_cursor = _page_of_remote(caller, active=active, after=after or "", limit=limit - len(agents))
+        agents += others
     return {"agents": agents, "has_more": next_cursor is not None, "next_cursor": next_cursor}
+
+
+def _last_remote_shown(cursor: str) -> str | None:
+    """From which address on the cursor goes on with agents on other machines, which come last; None: not there yet."""
+    if not cursor.startswith(REMOTE_PREFIX):
+        return None
+    return str(unseal("remote", cursor.removeprefix(REMOTE_PREFIX))[0])
+
+
+def _page_of_remote(caller: Caller, *, active: bool, after: str, limit: int) -> tuple[list[dict[str, Any]], str | None]:
+    remote = transports.remote()
+    found = [] if remote is None else list(remote.listing(caller, active=active, after=after, limit=limit + 1))
+    unread = _unread([lane_key_of(agent["agent_id"]) for agent in found])
+    page = [{**agent, "unread": unread[lane_key_of(agent["agent_id"])]} for agent in found[:limit]]
+    last = page[-1]["agent_id"] if page else after
+    return page, REMOTE_PREFIX + seal("remote", last) if len(found) > limit else None
 
 
 def agent_read(
     caller: Caller, *, now: datetime, hold: Hold | None, agent_id: str, before: int | None = None
 ) -> dict[str, Any]:
+    remote = transports.remote_for(agent_id)
+    if remote is not None:
+        return remote.read(caller, agent_id, before=before, now=now)
     session = caller.session_named(agent_id)
     page = transcripts.read(session, before=before)
     return {
@@ -148,7 +175,8 @@ def agent_send(
     valid_for: float | None = None,
     ours: bool = False,
 ) -> dict[str, Any]:
-    target = caller.session_named(agent_id)
+    remote = transports.remote_for(agent_id)
+    target = caller.session_named(agent_id) if remote is None else remote.target(caller, agent_id)
     sender = caller.session
     _refuse_oneself(caller, target)
     if in_reply_to and not has_seen(caller, in_reply_to, project=target.project_id):
@@ -177,14 +205,21 @@ def agent_send(
 
 
 def agent_stop(caller: Caller, *, now: datetime, hold: Hold | None, agent_id: str) -> dict[str, Any]:
+    if not _ask_to_stop(caller, agent_id, now=now):
+        raise NotActive
+    return {"agent_id": agent_id, "status": "stopping"}
+
+
+def _ask_to_stop(caller: Caller, agent_id: str, *, now: datetime) -> bool:
+    remote = transports.remote_for(agent_id)
+    if remote is not None:
+        return remote.stop(caller, agent_id, now=now)
     target = caller.session_named(agent_id)
     _refuse_oneself(caller, target)
-    if not stop_session(target, now=now):
-        raise NotActive
-    return {"agent_id": target.agent_id, "status": "stopping"}
+    return stop_session(target, now=now)
 
 
-def _refuse_oneself(caller: Caller, target: Session) -> None:
+def _refuse_oneself(caller: Caller, target: Session | RemoteTarget) -> None:
     if target == caller.session:
         raise Invalid("agent_id", "is your own")
 
@@ -194,8 +229,7 @@ def _moment(when: datetime) -> str:
     return when.isoformat().replace("+00:00", "Z")
 
 
-def _unread(sessions: list[Session]) -> Counter[str]:
-    lanes = [session.lane_key for session in sessions]
+def _unread(lanes: list[str]) -> Counter[str]:
     waiting = Message.objects.unsettled().filter(lane__in=lanes).values_list("lane").annotate(Count("pk")).order_by()
     return Counter(dict(waiting))
 
@@ -229,6 +263,7 @@ TOOLS = {
             arguments=serializers.AgentRead,
             answer=serializers.AgentReadOut,
             run=agent_read,
+            refusals=(409, 503),
         ),
         Tool(
             name="agent_send",
@@ -248,7 +283,7 @@ TOOLS = {
             answer=serializers.AgentStopOut,
             run=agent_stop,
             status=202,
-            refusals=(409,),
+            refusals=(409, 503),
         ),
     )
 }

@@ -17,12 +17,32 @@ from django.db import IntegrityError, connection
 from django.db.models import Exists, F, Max, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
 
-from inbox_app import limits, notices
+from inbox_app import limits, notices, transports
 from inbox_app.chains import Chain, chain_of
 from inbox_app.content import check_content, check_message_id
-from inbox_app.deliveries import Accepted, Acknowledgement, Doable, Draft, Judged, Next, Setback, Swept, Work
-from inbox_app.errors import MailboxFull, MessageIdConflict, NotFailed, NotPending, TargetGone, TaskEnded
-from inbox_app.judgement import SOLITARY_LOSSES, Evidence, Verdict, judge
+from inbox_app.deliveries import (
+    Accepted,
+    Acknowledgement,
+    Draft,
+    Job,
+    Judged,
+    Next,
+    Parcel,
+    RemoteTarget,
+    Setback,
+    Swept,
+    Work,
+)
+from inbox_app.errors import (
+    MailboxFull,
+    MaybeDelivered,
+    MessageIdConflict,
+    NotFailed,
+    NotPending,
+    TargetGone,
+    TaskEnded,
+)
+from inbox_app.judgement import SOLITARY_LOSSES, Evidence, Verdict, given_up, judge
 from inbox_app.models import Attempt, DedupeKey, Intervention, Message
 from inbox_app.querysets import MessageQuerySet
 from sessions_app import lanes, turns
@@ -36,10 +56,10 @@ from suzent_site.errors import NotFound
 from suzent_site.faults import crash_point
 from suzent_site.transactions import durable
 
-ATTEMPTS_GIVEN = 5  # charged tries of a local message; a redelivery gives as many again
 DEFERRED_AT_MOST = timedelta(hours=24)  # that a message without a validity waits for an unavailable runtime
 SWEEP_BATCH = 200  # messages that one sweep expires, each in a transaction of its own: the next sweep is a minute away
 NEVER_REFUSED = (Message.Kind.SUBAGENT_RESULT, Message.Kind.DELIVERY_FAILURE)
+BACKS_OFF_AT_MOST = 1.5  # times the cap of the backoff, whose jitter is less
 LANE_FULL_RETRY = 5  # seconds a refused sender is told to wait
 
 
@@ -101,10 +121,19 @@ def _refuse_unless_open_with_room(draft: Draft) -> None:
         raise MailboxFull(retry_after=LANE_FULL_RETRY, limit=settings.SUZENT_LANE_LIMIT)
 
 
-def _is_full(target: Session) -> bool | None:
-    """Whether as much waits for the session as may wait for one; None if it or its project is archived.
+def _is_full(target: Session | RemoteTarget) -> bool | None:
+    """Whether as much waits for the target as may wait for one; None if it takes no mail at all."""
+    if isinstance(target, Session):
+        return _is_full_session(target)
+    remote = transports.remote_for(target.agent_id)
+    last_place = Message.objects.filter(lane=target.lane_key).order_by()[settings.SUZENT_LANE_LIMIT - 1 : settings.SUZENT_LANE_LIMIT]
+    return None if remote is None or remote.is_closed(target) else last_place.exists()
 
-    In plain SQL for the reason that lanes.mark_due gives: 0.03 ms instead of 0.83 ms.
+
+def _is_full_session(target: Session) -> bool | None:
+    """In plain SQL for the reason that lanes.mark_due gives: 0.03 ms instead of 0.83 ms.
+
+    None if it or its project is archived.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -127,22 +156,28 @@ def _chain(draft: Draft) -> Chain:
 
 def _insert(draft: Draft, *, chain: Chain, now: datetime) -> Message:
     message_id = draft.message_id or f"msg_{secrets.token_hex(12)}"
+    transport = transports.named(draft.transport)
+    lifetime = transport.lifetime(draft.valid_for)
     message = Message.objects.create(
         project_id=draft.project_id, message_id=message_id, sender_id=draft.sender_id, sender_label=draft.sender_label,
-        target=draft.target.agent_id, session=draft.target, kind=draft.kind, content=draft.content, payload=draft.payload,
+        target=draft.target.agent_id, session=draft.target if isinstance(draft.target, Session) else None,
+        transport=draft.transport, kind=draft.kind, content=draft.content, payload=draft.payload,
         in_reply_to=draft.in_reply_to, root_id=chain.root_id or message_id, caused_by=chain.caused_by, hops=chain.hops,
-        max_attempts=ATTEMPTS_GIVEN, lane=draft.target.lane_key, accepted_at=now, available_at=now,
-        valid_until=None if draft.valid_for is None else now + draft.valid_for,
+        max_attempts=transport.attempts, lane=draft.target.lane_key, accepted_at=now, available_at=now,
+        valid_until=None if lifetime is None else now + lifetime,
     )  # fmt: skip
     lanes.wake_on_commit()
     return message
 
 
 # --- claim -----------------------------------------------------------------------------------------------------
-def claim(owner: str, *, now: datetime, limit: int) -> list[Next]:
-    """Take up to ``limit`` due lanes and judge their heads. Lanes that turn out to have nothing are let go at once."""
+def claim(owner: str, *, now: datetime, limit: int, remote: int | None = None) -> list[Next]:
+    """Take up to ``limit`` due lanes and judge their heads. Lanes that turn out to have nothing are let go at once.
+
+    ``remote``: how many of them may lead to other machines, all if it is not said.
+    """
     with durable():
-        holds = lanes.claim(owner, now=now, limit=limit)
+        holds = lanes.claim(owner, now=now, limit=limit, remote=remote)
         turns.close_lost([hold.key.removeprefix("agent:") for hold in holds], now=now)
         runs.close_lost([hold.key for hold in holds], now=now)
         found = _go_on(holds, now=now)
@@ -183,12 +218,8 @@ def _evidence(head: Message, *, marked: Collection[tuple[str, str]]) -> Evidence
     return Evidence(
         marked=is_marked,
         stop_requested=head.status == Message.Status.PROCESSING and _was_asked_to_stop(head),
-        archived=_is_gone(head.session),
+        archived=transports.of(head).is_gone(head),
     )
-
-
-def _is_gone(session: Session | None) -> bool:
-    return session is None or session.archived_at is not None or session.project.archived_at is not None
 
 
 def _was_asked_to_stop(head: Message) -> bool:
@@ -201,9 +232,16 @@ def _close_lost_attempt(head: Message, *, stopped: bool, now: datetime) -> None:
     lost = Attempt.Outcome.STOPPED if stopped else Attempt.Outcome.LOST
     error = _how_its_turn_ended(head)
     _close_attempts([head.pk], outcome=lost, error=error, now=now)
-    if head.losses == 0 and not stopped:
+    if head.session_id is None:
+        _remember_that_it_may_be_there(head)
+    elif head.losses == 0 and not stopped:
         head.losses, head.last_error = 1, error
         head.save(update_fields=["losses", "last_error"])
+
+
+def _remember_that_it_may_be_there(message: Message) -> None:
+    message.maybe_delivered = True
+    message.save(update_fields=["maybe_delivered"])
 
 
 def _how_its_turn_ended(head: Message) -> str:
@@ -211,7 +249,7 @@ def _how_its_turn_ended(head: Message) -> str:
     return told or "the process that ran it is gone"
 
 
-def _start(judged: Sequence[Judged], *, now: datetime) -> list[Work]:
+def _start(judged: Sequence[Judged], *, now: datetime) -> list[Work | Parcel]:
     if not judged:
         return []
     taken = [(item.message, *_followers(item.message, now=now)) for item in judged]
@@ -220,24 +258,25 @@ def _start(judged: Sequence[Judged], *, now: datetime) -> list[Work]:
         status=Message.Status.PROCESSING, started_at=Coalesce("started_at", now)
     )
     attempts = _open_attempts(begun, now=now)
-    return [
-        Work(
-            item.hold, item.message, attempts[item.message.pk], turn,
-            followers=tuple((message, attempts[message.pk]) for message in messages[1:]),
-        )
-        for item, messages, turn in begun
-    ]  # fmt: skip
+    return [_in_hand(item.hold, messages, turn, attempts) for item, messages, turn in begun]
 
 
-def _begin_turns(judged: Sequence[Judged], taken: Sequence[tuple[Message, ...]], *, now: datetime) -> list[Turn]:
-    beginnings = [
+def _in_hand(hold: Hold, messages: Sequence[Message], turn: Turn | None, attempts: dict[int, Attempt]) -> Work | Parcel:
+    head, *followers = [(message, attempts[message.pk]) for message in messages]
+    return Parcel(hold, *head) if turn is None else Work(hold, *head, turn, followers=tuple(followers))
+
+
+def _begin_turns(judged: Sequence[Judged], taken: Sequence[tuple[Message, ...]], *, now: datetime) -> list[Turn | None]:
+    """The turn of each; None for what has no session here."""
+    begun = turns.start([
         turns.Beginning(item.hold, str(item.message.session_id), [message.message_id for message in messages])
-        for item, messages in zip(judged, taken, strict=True)
-    ]
-    return turns.start(beginnings, now=now)
+        for item, messages in zip(judged, taken, strict=True) if item.message.session_id is not None
+    ], now=now)  # fmt: skip
+    in_order = iter(begun)
+    return [None if item.message.session_id is None else next(in_order) for item in judged]
 
 
-def _open_attempts(begun: Sequence[tuple[Judged, tuple[Message, ...], Turn]], *, now: datetime) -> dict[int, Attempt]:
+def _open_attempts(begun: Sequence[tuple[Judged, tuple[Message, ...], Turn | None]], *, now: datetime) -> dict[int, Attempt]:
     """The new attempt of each message, by the message's key."""
     numbers = _next_numbers([message for _, messages, _ in begun for message in messages if message.started_at is not None])
     attempts = Attempt.objects.bulk_create([
@@ -281,6 +320,7 @@ def acknowledge(done: Sequence[Acknowledgement], *, now: datetime) -> list[Next]
         locked = lanes.lock({item.hold.key for item in done})
         mine = [item for item in done if lanes.is_held(item.hold, locked)]
         _deliver(mine, now=now)
+        lanes.recover([item.hold.key for item in mine if locked[item.hold.key].failures])
         found = _leave_or_go_on(mine, locked=locked, now=now)
         crash_point("ack.before_commit")
     crash_point("ack.after_commit")
@@ -290,6 +330,9 @@ def acknowledge(done: Sequence[Acknowledgement], *, now: datetime) -> list[Next]
 def _deliver(done: Sequence[Acknowledgement], *, now: datetime) -> None:
     ids = [pk for item in done for pk in item.message_pks]
     Message.objects.unsettled().filter(pk__in=ids).update(status=Message.Status.DELIVERED, settled_at=now, lane=None, last_error="")
+    for item in done:
+        if item.answer:
+            Message.objects.filter(pk__in=item.message_pks).update(peer_answer=item.answer)
     for outcome in {item.outcome for item in done}:
         _close_attempts([pk for item in done if item.outcome == outcome for pk in item.message_pks], outcome=outcome, now=now)
 
@@ -324,10 +367,11 @@ def _let_go(holds: Sequence[Hold], heads: dict[str, Message], *, now: datetime) 
 
 
 # --- release and fail ------------------------------------------------------------------------------------------
-def release(work: Doable, setback: Setback, *, now: datetime) -> bool:
+def release(work: Job, setback: Setback, *, now: datetime) -> bool:
     """Put the message back to be tried again at ``retry_at``, or fail it where that was its last try; leave the lane.
 
-    A turn that had been asked to stop is settled as stopped instead, and one whose marker is there as delivered.
+    A lane to another machine backs off as a whole: nothing of it is tried before. A turn that had been asked to stop is
+    settled as stopped instead, and one whose marker is there as delivered.
     False: the lane had gone to another holder and nothing was changed.
     """
     if isinstance(work, CronWork):
@@ -336,12 +380,21 @@ def release(work: Doable, setback: Setback, *, now: datetime) -> bool:
         locked = lanes.lock({key for message, _ in work.inputs for key in _lanes_of(message, work.hold.key)})
         if not lanes.is_held(work.hold, locked):
             return False
-        turns.fail(work.turn.pk, error=setback.error, now=now)
+        if isinstance(work, Work):
+            turns.fail(work.turn.pk, error=setback.error, now=now)
         for message, _ in work.inputs:
             _settle_or_put_back(work, message, setback, now=now)
-        _let_go([work.hold], Message.objects.heads([work.hold.key]), now=now)
+        _let_go_after(work, setback, now=now)
         crash_point("release.before_commit")
     return True
+
+
+def _let_go_after(work: Work | Parcel, setback: Setback, *, now: datetime) -> None:
+    if isinstance(work, Work):
+        _let_go([work.hold], Message.objects.heads([work.hold.key]), now=now)
+        return
+    waits = Message.objects.filter(lane=work.hold.key).exists()
+    lanes.back_off(work.hold, due_at=setback.retry_at if waits else None, charged=setback.charged)
 
 
 def _release_run(work: CronWork, setback: Setback, *, now: datetime) -> bool:
@@ -362,7 +415,7 @@ def _release_run(work: CronWork, setback: Setback, *, now: datetime) -> bool:
     return True
 
 
-def _settle_or_put_back(work: Work, message: Message, setback: Setback, *, now: datetime) -> None:
+def _settle_or_put_back(work: Work | Parcel, message: Message, setback: Setback, *, now: datetime) -> None:
     settled = _outcome_after_all(work, message)
     if settled is not None:
         _deliver([Acknowledgement(work.hold, message, settled)], now=now)
@@ -375,7 +428,9 @@ def _settle_or_put_back(work: Work, message: Message, setback: Setback, *, now: 
         _put_back(message, setback, now=now)
 
 
-def _outcome_after_all(work: Work, message: Message) -> Attempt.Outcome | None:
+def _outcome_after_all(work: Work | Parcel, message: Message) -> Attempt.Outcome | None:
+    if isinstance(work, Parcel):
+        return None
     if turns.was_asked_to_stop(work.turn.pk):
         return Attempt.Outcome.STOPPED
     return Attempt.Outcome.DELIVERED if turns.marked({(str(message.session_id), message.message_id)}) else None
@@ -387,7 +442,7 @@ def _used_up(message: Message, setback: Setback) -> Message.Reason | None:
     if setback.charged and message.attempts + 1 >= message.max_attempts:
         return Message.Reason.TIMEOUT if setback.timed_out else Message.Reason.EXHAUSTED
     if setback.deferred and setback.retry_at >= _deferrable_until(message):
-        return Message.Reason.EXPIRED
+        return given_up(message).reason
     return None
 
 
@@ -402,26 +457,33 @@ def _deferrable_until(message: Message) -> datetime:
 def _count(message: Message, setback: Setback) -> None:
     """Count the try, the last one too."""
     suspect = int(setback.timed_out and message.losses == 0)
+    message.maybe_delivered |= setback.maybe_delivered
     Message.objects.unsettled().filter(pk=message.pk).update(
         attempts=F("attempts") + int(setback.charged), deferrals=F("deferrals") + int(setback.deferred),
-        losses=F("losses") + int(setback.died_alone) + suspect,
+        losses=F("losses") + int(setback.died_alone) + suspect, maybe_delivered=message.maybe_delivered,
     )  # fmt: skip
 
 
 def _put_back(message: Message, setback: Setback, *, now: datetime) -> None:
+    may_run_at = now if message.session_id is None else setback.retry_at  # the lane to another machine has the time
     Message.objects.unsettled().filter(pk=message.pk).update(
-        status=Message.Status.PENDING, available_at=setback.retry_at, last_error=storable(setback.error)
+        status=Message.Status.PENDING, available_at=may_run_at, last_error=storable(setback.error)
     )
     _close_attempts([message.pk], outcome=setback.outcome, error=setback.error, now=now)
 
 
-def fail(judged: Judged, *, now: datetime) -> bool:
-    """Settle as failed for good, with a notice to the sender, and leave the lane; a marker makes it delivered instead."""
+def fail(judged: Judged, *, now: datetime, answered: bool = False) -> bool:
+    """Settle as failed for good, with a notice to the sender, and leave the lane; a marker makes it delivered instead.
+
+    ``answered``: it is the other machine's own word, so the lane to it is well.
+    """
     reason = judged.judgement.reason or Message.Reason.REJECTED
     with durable():
         locked = lanes.lock(_lanes_of(judged.message, judged.hold.key))
         if not lanes.is_held(judged.hold, locked):
             return False
+        if answered:
+            lanes.recover([judged.hold.key])
         if turns.marked({(str(judged.message.session_id), judged.message.message_id)}):
             _deliver([Acknowledgement(judged.hold, judged.message)], now=now)
         else:
@@ -471,13 +533,15 @@ def withdraw(message: Message, *, who: str, by_sender: bool, now: datetime, reas
     """Take back a message that has not started. Raises NotPending, which says how far it is; NotFound, if it was purged."""
     error = f"withdrawn by {who}" + (f": {reason}" if reason else "")
     with durable():
-        lanes.lock(_lanes_of(message, f"agent:{message.target}"))
+        lanes.lock(_lanes_of(message, message.lane_key))
         current = _locked(message)
         if current.status != Message.Status.PENDING:
             raise NotPending(f"The message is {current.status}; only a pending one can be withdrawn.", status=current.status)
+        if current.maybe_delivered:
+            raise MaybeDelivered
         _settle_failed(current, reason=Message.Reason.WITHDRAWN, error=error, now=now, by_sender=by_sender)
         Intervention.objects.create(message=current, verb=Intervention.Verb.WITHDRAW, who=who, why=reason, at=now)
-        lanes.look_now([f"agent:{message.target}"], now=now)
+        lanes.look_again([message.lane_key], now=now)
         lanes.wake_on_commit()
     return Message.objects.get(pk=message.pk)
 
@@ -488,15 +552,15 @@ def redeliver(message: Message, *, who: str, now: datetime, reason: str = "") ->
     One that had its turn after all is acknowledged by the next claim, which finds the marker.
     Raises NotFailed, TargetGone, TaskEnded; NotFound, if it was purged.
     """
-    key = f"agent:{message.target}"
+    key, transport = message.lane_key, transports.of(message)
     with durable():
         lanes.lock({key})
         current = _locked(message)
         _refuse_redelivery(current)
-        lifetime = current.valid_until - current.accepted_at if current.valid_until else None
+        lifetime = transport.lifetime(current.valid_until - current.accepted_at if current.valid_until else None)
         Message.objects.failed().filter(pk=current.pk).update(
             status=Message.Status.PENDING, reason=None, settled_at=None, lane=key, available_at=now,
-            max_attempts=F("attempts") + ATTEMPTS_GIVEN, losses=min(current.losses, 1), redeliveries=F("redeliveries") + 1,
+            max_attempts=F("attempts") + transport.attempts, losses=min(current.losses, 1), redeliveries=F("redeliveries") + 1,
             valid_until=now + lifetime if lifetime else None,
         )  # fmt: skip
         Intervention.objects.create(message=current, verb=Intervention.Verb.REDELIVER, who=who, why=reason, at=now)
@@ -519,7 +583,7 @@ def _refuse_redelivery(current: Message) -> None:
         raise NotFailed(f"The message is {current.status}; only a failed one can be retried.", status=current.status)
     if current.kind == Message.Kind.SUBAGENT_TASK:
         raise TaskEnded
-    if _is_gone(current.session):
+    if transports.of(current).is_gone(current):
         raise TargetGone
 
 
@@ -537,23 +601,24 @@ def _expire(message: Message, *, now: datetime) -> bool:
         current = Message.objects.overdue(now).filter(pk=message.pk).select_related("sender").first()
         if current is None:
             return False
-        error = "its validity ended before a turn could start"
-        _settle_failed(current, reason=Message.Reason.EXPIRED, error=error, now=now)
-        lanes.look_now([str(message.lane)], now=now)
+        judgement = given_up(current)
+        _settle_failed(current, reason=judgement.reason or Message.Reason.EXPIRED, error=judgement.error, now=now)
+        lanes.look_again([str(message.lane)], now=now)
     return True
 
 
 def _repair_lanes(*, now: datetime) -> int:
     """Make due what waits where nobody would look in time: a lane without a due time, or one dated by a clock that ran ahead.
 
-    Such a lane is due later than its head may run, or the head itself was dated so.
+    Such a lane is due later than its head may run, or the head itself was dated so. One that backs off has its own time.
     """
     waiting = Message.objects.filter(lane=OuterRef("key"))
     ahead = _dated_ahead(now=now)
     head_may_run_at = Subquery(waiting.order_by("-status", "id").values("available_at")[:1])  # "processing" before "pending"
+    backs_off = Q(failures__gt=0, due_at__lte=now + BACKS_OFF_AT_MOST * timedelta(seconds=settings.SUZENT_PEER_BACKOFF_CAP))
     is_late = Q(due_at__gt=head_may_run_at) | Exists(ahead.filter(lane=OuterRef("key")))
     with durable():
-        stranded = Lane.objects.filter(Q(due_at=None) & Exists(waiting) | Q(due_at__gt=now, lease_owner=None) & is_late)
+        stranded = Lane.objects.filter(Q(due_at=None) & Exists(waiting) | Q(due_at__gt=now, lease_owner=None) & is_late & ~backs_off)
         keys = list(stranded.locked().values_list("key", flat=True))
         ahead.filter(lane__in=keys).update(available_at=now)
         lanes.look_now(keys, now=now)

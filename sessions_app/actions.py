@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import IntegrityError
 
 from sessions_app import lanes, turns
-from sessions_app.models import AGENT_ID, ApiToken, Project, Session
+from sessions_app.models import AGENT_ID, ApiToken, Project, Session, lane_key_of
 from sessions_app.text import refuse_unstorable
 from suzent_site.errors import Conflict, Invalid, SuzentError
 from suzent_site.transactions import durable
@@ -165,7 +165,7 @@ def stop_session(session: Session, *, now: datetime) -> bool:
 def _locked_lanes_of(session: Session) -> list[str]:
     """The session and all below it, their lanes locked: many turns are written only in the order of their lanes."""
     found = descendants_of(session)
-    lanes.lock(f"agent:{agent_id}" for agent_id in found)
+    lanes.lock(lane_key_of(agent_id) for agent_id in found)
     return found
 
 

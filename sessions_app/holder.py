@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 class Watched:
     """A turn in progress, as its holder sees it."""
 
-    turn_id: int
+    turn_id: int | None
     stop: threading.Event
 
 
@@ -78,8 +78,8 @@ class LaneHolder:
         for owner in here.values_list("owner", flat=True):
             _say_goodbye(owner)
 
-    def watch(self, key: str, turn_id: int) -> threading.Event:
-        """Look out for a stop request of this turn; the event is set when one comes, or when the lane is lost."""
+    def watch(self, key: str, turn_id: int | None) -> threading.Event:
+        """Look out for a stop request of this turn, if it is one; the event is set when one comes, or when the lane is lost."""
         watched = Watched(turn_id, threading.Event())
         self._watched[key] = watched
         self._seen.add(key)
@@ -114,7 +114,8 @@ class LaneHolder:
         connection.close()
 
     def _see_stops(self) -> None:
-        by_turn = {watched.turn_id: watched for watched in list(self._watched.values()) if not watched.stop.is_set()}
+        running = [watched for watched in list(self._watched.values()) if not watched.stop.is_set()]
+        by_turn = {watched.turn_id: watched for watched in running if watched.turn_id is not None}
         asked = Turn.objects.stop_requested().filter(pk__in=by_turn).values_list("pk", flat=True) if by_turn else []
         for turn_id in asked:
             by_turn[turn_id].stop.set()

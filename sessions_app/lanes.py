@@ -14,10 +14,12 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q
+from django.db.models.functions import Greatest
 from django.utils.module_loading import import_string
 
 from sessions_app.models import Holder, Lane
+from sessions_app.querysets import REMOTE_PREFIX, LaneQuerySet
 from suzent_site.errors import Conflict
 from suzent_site.processes import boot_id, this_host, uptime
 from suzent_site.transactions import durable, hint_on_commit
@@ -80,9 +82,12 @@ def holds_still(hold: Hold) -> bool:
     return Lane.objects.filter(key=hold.key, lease_owner=hold.owner, epoch=hold.epoch).exists()
 
 
-def claim(owner: str, *, now: datetime, limit: int) -> list[Hold]:
-    """Take up to ``limit`` due lanes, the longest due first. A step of the caller's transaction."""
-    due = list(_takeable(now).order_by("due_at").select_for_update(skip_locked=True)[:limit])
+def claim(owner: str, *, now: datetime, limit: int, remote: int | None = None) -> list[Hold]:
+    """Take up to ``limit`` due lanes, at most ``remote`` of them to other machines, the longest due first.
+
+    A step of the caller's transaction.
+    """
+    due = _due_lanes(now, limit=limit, remote=limit if remote is None else remote)
     until = now + lease()
     Lane.objects.filter(key__in=[lane.key for lane in due]).update(
         lease_owner=owner, lease_until=until, due_at=until, epoch=F("epoch") + 1, wanted_until=None
@@ -90,16 +95,32 @@ def claim(owner: str, *, now: datetime, limit: int) -> list[Hold]:
     return [Hold(lane.key, owner, lane.epoch + 1) for lane in due]
 
 
-def any_due(*, now: datetime) -> bool:
-    """Asked fifty times a second by an idle shift, so the question that nearly always says no comes first."""
-    return Lane.objects.filter(due_at__lte=now).exists() and _takeable(now).exists()
+def _due_lanes(now: datetime, *, limit: int, remote: int) -> list[Lane]:
+    """Those to other machines past their share are left out, and what is due behind them comes instead."""
+    due = _takeable(now).order_by("due_at").select_for_update(skip_locked=True)
+    found = list((due if remote > 0 else due.local())[:limit])
+    surplus = [lane for lane in found if lane.key.startswith(REMOTE_PREFIX)][max(remote, 0) :]
+    if not surplus:
+        return found
+    taken = [lane for lane in found if lane not in surplus]
+    return taken + list(due.local().exclude(key__in=[lane.key for lane in taken])[: limit - len(taken)])
 
 
-def _takeable(now: datetime) -> QuerySet[Lane]:
+def any_due(*, now: datetime, remote: bool = True) -> bool:
+    """Asked fifty times a second by an idle shift, so the question that nearly always says no comes first.
+
+    Without ``remote``, lanes to other machines do not count.
+    """
+    if not Lane.objects.filter(due_at__lte=now).exists():
+        return False
+    return (_takeable(now) if remote else _takeable(now).local()).exists()
+
+
+def _takeable(now: datetime) -> LaneQuerySet:
     return _not_held_by_the_living(Lane.objects.due(now))
 
 
-def _not_held_by_the_living(found: QuerySet[Lane]) -> QuerySet[Lane]:
+def _not_held_by_the_living(found: LaneQuerySet) -> LaneQuerySet:
     """Those not held by a process of this machine that renewed within a lease by the machine's uptime.
 
     That clock does not step, so setting the wall clock forward steals no live lease.
@@ -142,7 +163,7 @@ def take(key: str, owner: str, *, now: datetime) -> Hold | None:
     return Hold(key, owner, lane.epoch + 1)
 
 
-def _free_for_direct(key: str, *, now: datetime) -> QuerySet[Lane]:
+def _free_for_direct(key: str, *, now: datetime) -> LaneQuerySet:
     return _not_held_by_the_living(Lane.objects.unleased(now).filter(key=key, paused_at=None))
 
 
@@ -186,6 +207,23 @@ def look_by(key: str, *, at: datetime) -> None:
 def unseen(keys: Collection[str], *, now: datetime) -> list[str]:
     """The free ones among these that nobody would look at now."""
     return list(Lane.objects.filter(key__in=keys, lease_owner=None).filter(Q(due_at=None) | Q(due_at__gt=now)).values_list("key", flat=True))
+def look_again(keys: Collection[str], *, now: datetime) -> None:
+    """``look_now``, but a lane that backs off keeps its time. A step, the lanes locked."""
+    Lane.objects.filter(key__in=keys, lease_owner=None, failures=0).update(due_at=now)
+
+
+def back_off(hold: Hold, *, due_at: datetime | None, charged: bool) -> None:
+    """Let go of a lane that got nowhere; nobody looks before ``due_at``. A step, the lane locked and held.
+
+    ``charged``: one more failure in a row. In any case it counts as backing off until ``recover``.
+    """
+    failures = F("failures") + 1 if charged else Greatest(F("failures"), 1)
+    Lane.objects.held_by(hold.owner).filter(key=hold.key).update(lease_owner=None, lease_until=None, due_at=due_at, failures=failures)
+
+
+def recover(keys: Collection[str]) -> None:
+    """It went well: the next failure is the first again. A step, the lanes locked."""
+    Lane.objects.filter(key__in=keys, failures__gt=0).update(failures=0)
 
 
 def pause(key: str, *, now: datetime) -> bool:

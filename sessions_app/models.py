@@ -7,7 +7,14 @@ from django.db import models
 from django.db.models import F, Q
 
 from sessions_app.cron.models import CronJob, CronRun
-from sessions_app.querysets import LaneQuerySet, MarkerQuerySet, SessionQuerySet, TokenQuerySet, TurnQuerySet
+from sessions_app.querysets import (
+    REMOTE_PREFIX,
+    LaneQuerySet,
+    MarkerQuerySet,
+    SessionQuerySet,
+    TokenQuerySet,
+    TurnQuerySet,
+)
 
 __all__ = [
     "AGENT_ID", "LANE_KEY_LENGTH", "ApiToken", "CronJob", "CronRun", "DeliveryMarker", "Holder", "Lane", "Project", "Session",
@@ -16,6 +23,12 @@ __all__ = [
 
 AGENT_ID = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}"
 LANE_KEY_LENGTH = 140
+
+
+
+def lane_key_of(address: str) -> str:
+    """The lane in which whatever is for this address waits and runs."""
+    return address if address.startswith(REMOTE_PREFIX) else f"agent:{address}"
 
 
 def default_runtimes() -> list[str]:
@@ -81,7 +94,7 @@ class Session(models.Model):
 
     @property
     def lane_key(self) -> str:
-        return f"agent:{self.agent_id}"
+        return lane_key_of(self.agent_id)
 
 
 class Turn(models.Model):

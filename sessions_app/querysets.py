@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+REMOTE_PREFIX = "peer:"  # of the address of an agent on another machine, and of its lane; no session's id begins so
+
 if TYPE_CHECKING:
     from sessions_app.models import ApiToken, DeliveryMarker, Lane, Project, Session, Turn  # noqa: F401  # the querysets' own models
 
@@ -60,6 +62,10 @@ class LaneQuerySet(QuerySet["Lane"]):
 
     def unleased(self, now: datetime) -> LaneQuerySet:
         return self.filter(Q(lease_until=None) | Q(lease_until__lte=now))
+
+    def local(self) -> LaneQuerySet:
+        """What runs here: not the lanes to agents on other machines."""
+        return self.exclude(key__startswith=REMOTE_PREFIX)
 
     def paused(self) -> LaneQuerySet:
         return self.filter(paused_at__isnull=False)

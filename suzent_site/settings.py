@@ -69,6 +69,8 @@ SUZENT_MAX_HOPS = int(_number("SUZENT_MAX_HOPS", 16, least=1))
 SUZENT_LANE_LIMIT = int(_number("SUZENT_LANE_LIMIT", 1000, least=1))  # unsettled messages for one target
 SUZENT_SENDER_RATE = _number("SUZENT_SENDER_RATE", 600, least=0.01)  # messages a second from one sender; 10/3 s of it at once
 SUZENT_WORKERS = int(_number("SUZENT_WORKERS", 3, least=2, most=64))  # django-q2 workers; one is always left free
+SUZENT_PEER_BACKOFF_CAP = _number("SUZENT_PEER_BACKOFF_CAP", 4 * 3600, least=1, most=30 * 86_400)  # seconds between two tries at most
+SUZENT_PEER_HORIZON = _number("SUZENT_PEER_HORIZON", 8 * 86_400, least=1, most=365 * 86_400)  # seconds that a peer's mail is tried for
 SUZENT_RETENTION_DAYS = _number("SUZENT_RETENTION_DAYS", 30, least=1, most=36_500)  # settled messages, attempts, turns
 SUZENT_DEDUPE_DAYS = _number("SUZENT_DEDUPE_DAYS", max(90, SUZENT_RETENTION_DAYS), least=1, most=36_500)  # their ids
 if SUZENT_DEDUPE_DAYS < SUZENT_RETENTION_DAYS:
@@ -90,6 +92,9 @@ RUNTIMES = {
     "scripted": "sessions_app.runtimes.scripted.Scripted",
 }
 TOOLS = "inbox_app.tools.TurnTools"  # what turn.tools is
+TRANSPORTS = {  # how a message leaves, by Message.transport
+    "local": "inbox_app.local.Local",
+}
 READINESS = ["inbox_app.readiness.worker_answered"]  # what /readyz asks besides the database: (*, now) -> what is wrong
 AT_WEB_END = ["sessions_app.direct.close_web"]  # called, each in a thread, when the web server ends
 WAKE = "inbox_app.wake.wake"  # called on commit when a lane has come due

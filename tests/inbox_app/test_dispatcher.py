@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from inbox_app import dispatcher, transitions
-from inbox_app.deliveries import Acknowledgement
-from inbox_app.dispatcher import ERROR_LIMIT, Ended
+from inbox_app.deliveries import Acknowledgement, Ended
+from inbox_app.dispatcher import ERROR_LIMIT
 from inbox_app.models import Attempt, Message
 from inbox_app.provenance import header
 from sessions_app import actions, lanes, turns
@@ -214,7 +214,7 @@ def test_a_turn_that_is_run_again_sends_the_same_once():
 
 
 def test_what_a_drain_puts_back_costs_nothing_and_is_due_at_once():
-    setback = dispatcher.drained()
+    setback = dispatcher.drained(work_for("echo"))
     assert (setback.charged, setback.deferred, setback.outcome) == (False, False, Attempt.Outcome.RELEASED)
     assert setback.retry_at <= database_now()
 
