@@ -420,7 +420,7 @@ def test_a_graceful_stop_puts_the_run_back_uncharged():
     now = MONDAY + timedelta(days=1)
     tick(now)
     running = claim_run(now)
-    transitions.release(running, dispatcher.drained(), now=now)
+    transitions.release(running, dispatcher.drained(running), now=now)
     assert (statuses(made), again(made).retry_count) == (["queued"], 0)
     later = runs(made)[0].due_at + timedelta(seconds=1)
     finish(claim_run(max(later, now)), max(later, now))
@@ -484,7 +484,7 @@ def test_switching_off_calls_off_what_waits_and_lets_what_runs_end():
     waiting, running = job(), job()
     tick(MONDAY + 5 * MINUTE)
     works = {item.run.job_id: item for item in claim(MONDAY + 5 * MINUTE)}
-    transitions.release(works[waiting.pk], dispatcher.drained(), now=MONDAY + 5 * MINUTE)
+    transitions.release(works[waiting.pk], dispatcher.drained(works[waiting.pk]), now=MONDAY + 5 * MINUTE)
     for made in (waiting, running):
         actions.change_job(made, now=MONDAY + 6 * MINUTE, active=False)
     finish(works[running.pk], MONDAY + 6 * MINUTE)

@@ -14,6 +14,7 @@ from inbox_app.deliveries import Acknowledgement, Draft, Setback
 from inbox_app.errors import MessageIdConflict
 from inbox_app.models import Attempt, DedupeKey, Intervention, Message
 from inbox_app.retention import LARGEST, SMALLEST, Pace
+from inbox_app.tools import TurnTools
 from sessions_app.clock import database_now
 from sessions_app.models import DeliveryMarker, Lane, TranscriptEntry, Turn
 from suzent_site.errors import NotFound
@@ -229,7 +230,7 @@ def test_a_key_stays_while_the_turn_that_sent_its_message_can_run_again(town):
     """The message of that turn waits in a paused lane, or is still there to be redelivered."""
     town.writer.api.send("planner", "go", message_id="go")
     work = claimed_by(town.planner)
-    dispatcher.import_string("inbox_app.tools.TurnTools")(
+    TurnTools(
         hold=work.hold, session=town.planner.session, turn=work.turn, message_ids=("go",)
     ).call("agent_send", agent_id="writer", message="sent by the turn")
     delivered_to(town.writer)
