@@ -40,6 +40,11 @@ def is_never_called(url: str) -> bool:
     return False
 
 
+def host_of(url: str) -> str:
+    """Raises AddressRefused."""
+    return origin_of(url).host
+
+
 def _split(text: str, *, field: str) -> tuple[str, str]:
     found = _SCHEME.fullmatch(text)
     if found is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from peers_app import installation, tokens
+from peers_app import hints, installation, tokens
 from peers_app.models import DeviceGrant, GrantRequest, Peer
 from peers_app.wire import Asked, TooManyRequests
 from sessions_app.models import Project
@@ -89,7 +89,7 @@ def _take_over(grant: DeviceGrant, replaced: str, *, now: datetime) -> None:
         raise Invalid("replace", "there is no such device, or another has replaced it already")
     grant.replaces, grant.lineage, grant.project = earlier, earlier.lineage, earlier.project
     grant.scope, grant.runtime, grant.tools = earlier.scope, earlier.runtime, earlier.tools
-    _end(earlier.pk, among=(DeviceGrant.State.ACTIVE, DeviceGrant.State.PAUSED), now=now)
+    _end(earlier.pk, now=now)
 
 
 def deny(request: GrantRequest, *, who: str, now: datetime) -> None:
@@ -139,7 +139,7 @@ def resume(grant: DeviceGrant) -> None:
 def revoke(grant: DeviceGrant, *, now: datetime) -> None:
     """Refuse its token for good, everywhere and at once. Raises NotPossible."""
     with durable():
-        if not _end(grant.pk, among=(DeviceGrant.State.ACTIVE, DeviceGrant.State.PAUSED), now=now):
+        if not _end(grant.pk, now=now):
             raise NotPossible
 
 
@@ -152,10 +152,14 @@ def _move(grant: DeviceGrant, *, to: DeviceGrant.State, among: Collection[Device
     with durable():
         if not DeviceGrant.objects.filter(pk=grant.pk, state__in=list(among)).update(state=to):
             raise NotPossible
+        hints.tell(grant.pk)
 
 
-def _end(device_id: str, *, among: Collection[DeviceGrant.State], now: datetime) -> bool:
-    return DeviceGrant.objects.filter(pk=device_id, state__in=list(among)).update(state=DeviceGrant.State.REVOKED, ended_at=now) == 1
+def _end(device_id: str, *, now: datetime) -> bool:
+    ended = DeviceGrant.objects.filter(pk=device_id, ended_at=None).update(state=DeviceGrant.State.REVOKED, ended_at=now) == 1
+    if ended:
+        hints.tell(device_id)
+    return ended
 
 
 def request_named(request_id: str) -> GrantRequest:

@@ -29,7 +29,9 @@ def mint() -> Minted:
 
 
 def mint_request_id() -> str:
-    return secrets.token_urlsafe(REQUEST_BYTES)
+    """22 characters; the first is no dash, which a command line would take for an option."""
+    minted = secrets.token_urlsafe(REQUEST_BYTES)
+    return minted if minted[0] != "-" else mint_request_id()
 
 
 def digest(secret: str) -> str:

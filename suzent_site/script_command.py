@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -50,6 +52,15 @@ class ScriptCommand(BaseCommand):
             raise CommandError(f"The database refused: {_one_line(str(error))} (is it migrated? manage.py migrate)") from error
         for line in answer if isinstance(answer, list) else [answer]:
             self.stdout.write(json.dumps(line, default=str))  # ASCII only, so that no text can drive a terminal
+
+
+def operator() -> str:
+    """Who runs the command, as rows remember it."""
+    try:
+        account = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name
+        account = f"uid {os.getuid()}"
+    return f"{account} at the command line"
 
 
 def _one_line(text: str) -> str:

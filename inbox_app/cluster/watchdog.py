@@ -11,6 +11,7 @@ from typing import Protocol
 import structlog
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
+from django.utils.module_loading import import_string
 from django_q.models import Schedule
 
 from inbox_app.cluster.pings import Pings
@@ -96,6 +97,8 @@ class Watchdog:
         at_work = [shift for shift in shifts if self._silence_of(shift) < FRESH]
         self._kill_stuck(shifts)
         self._look_at_group(at_work, ignored=self._look_at_mail(at_work, now=now), now=now)
+        for errand in settings.ERRANDS:
+            import_string(errand)(now=now)
 
     def _silence_of(self, shift: Holder) -> float:
         return self._values.seconds(("beat", shift.owner), shift.beat_at)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 import signal
 import threading
 import time
@@ -20,7 +18,7 @@ from sessions_app.authentication import Caller
 from sessions_app.clock import database_now
 from sessions_app.management.project_option import add_project, chosen_project
 from suzent_site.errors import Invalid
-from suzent_site.script_command import AddVerb, ScriptCommand
+from suzent_site.script_command import AddVerb, ScriptCommand, operator
 
 LISTED = 50
 LISTED_AT_MOST = 10_000
@@ -110,14 +108,7 @@ def _limit(text: str) -> int:
 
 def _operator() -> Caller:
     """Whoever may run commands here reaches every project."""
-    return Caller(project_id=None, session=None, label=f"{_account()} at the command line")
-
-
-def _account() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name
-        return f"uid {os.getuid()}"
+    return Caller(project_id=None, session=None, label=operator())
 
 
 def _named(options: dict[str, Any]) -> Message:
