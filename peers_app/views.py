@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from peers_app import devices, grants, installation, wire
+from peers_app import checks, devices, grants, installation, pairing, wire
 from peers_app.authentication import DRIVING, NOTHING, READING, DeviceToken, InScope
 from peers_app.models import DeviceGrant
 from sessions_app.clock import database_now
@@ -95,6 +95,19 @@ class WhoAmI(ChannelPath):
 
     def get(self, request: Request) -> Response:
         return Response({"ok": True, "peer_id": grant_of(request).device_id})
+
+
+class GrantChanged(WirePath):
+    """A hint from anybody, trusted for nothing."""
+
+    def post(self, request: Request) -> Response:
+        return Response({"ok": True, "removed": checks.after_hint(now=database_now())})
+
+
+class PeerOffer(ChannelPath):
+    def post(self, request: Request) -> Response:
+        pairing.take_in(grant_of(request), wire.offer_in(self.body(request)), now=database_now())
+        return Response({"success": True})
 
 
 class Elsewhere(ChannelPath):
