@@ -9,7 +9,7 @@ from inbox_app.models import CONTENT_LIMIT, MESSAGE_ID
 from sessions_app.text import refuse_unstorable
 from suzent_site.errors import Invalid
 
-OUR_PREFIXES = ("subagent-result-", "failure-", "remote-", "turn-")
+OUR_PREFIXES = ("subagent-task-", "subagent-result-", "failure-", "remote-", "turn-")
 _INVISIBLE = {"Cc", "Cf", "Zl", "Zp", "Zs"}
 # Letters, marks and a symbol that show nothing: fillers, a joiner, vowel signs, variation selectors, the empty Braille cell.
 _FILLERS = {chr(code) for code in (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *range(0xFE00, 0xFE10))}

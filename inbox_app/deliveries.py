@@ -171,8 +171,12 @@ class Acknowledgement:
     followers: tuple[Message, ...] = ()
 
     @property
+    def messages(self) -> tuple[Message, ...]:
+        return tuple(message for message in (self.message, *self.followers) if message is not None)
+
+    @property
     def message_pks(self) -> list[int]:
-        return [message.pk for message in (self.message, *self.followers) if message is not None]
+        return [message.pk for message in self.messages]
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,11 @@ import structlog
 from django.conf import settings
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError, connection
 
+from inbox_app import results, transitions
 from inbox_app.backoff import delay
 from inbox_app.deliveries import Acknowledgement, Doable, Ended, Job, Parcel, Setback, Work
-from inbox_app.models import Attempt
+from inbox_app.judgement import time_out_words
+from inbox_app.models import Attempt, Message
 from sessions_app import lanes, turns
 from sessions_app.clock import database_now
 from sessions_app.models import TranscriptEntry, Turn
@@ -93,7 +95,19 @@ def raised(work: Doable, error: str) -> Setback:
     return _charged(work, cut(error, ERROR_LIMIT), timed_out=False)
 
 
+def time_limit(work: Job) -> float:
+    """Seconds that this turn may take: what a task's own time-out leaves of it, at most the limit of every turn."""
+    if isinstance(work, Parcel):
+        return math.inf  # a call to another machine has time-outs of its own
+    if not isinstance(work, Work) or not work.message.is_timed or work.message.valid_until is None:
+        return settings.SUZENT_TURN_TIMEOUT
+    left = (work.message.valid_until - work.attempt.started_at).total_seconds()
+    return min(max(left, 0), settings.SUZENT_TURN_TIMEOUT)
+
+
 def timed_out(work: Doable) -> Setback:
+    if isinstance(work, Work) and time_limit(work) < settings.SUZENT_TURN_TIMEOUT:
+        return _charged(work, time_out_words(work.message), timed_out=True)
     return _charged(work, f"the turn did not end within {settings.SUZENT_TURN_TIMEOUT:g} seconds", timed_out=True)
 
 
@@ -147,13 +161,31 @@ def _commit_of(work: Doable, result: TurnResult | None, *, error: str = "") -> C
     answered = [] if result is None else [reply_of(result)]
     return Commit(
         work.turn, work.hold, entries=[*asked, *answered], marks=work.marks(),
-        usage=storable_json(result.usage) if result else {}, error=error, also=_also(work, result, error=error),
+        usage=storable_json(result.usage) if result else {}, error=error,
+        also=_also(work, result.text if result else "", error=error), also_lanes=_also_lanes(work),
     )  # fmt: skip
 
 
-def _also(work: Doable, result: TurnResult | None, *, error: str) -> Callable[[], None] | None:
-    """What is to be true from the same instant on."""
-    if isinstance(work, Work):
-        return None
-    now = _now()
-    return lambda: work.on_commit(result.text if result else "", error, now=now)
+def _also(work: Doable, reply: str, *, error: str) -> Callable[[], None] | None:
+    """What is to be true from the same instant on: what this turn was run for has ended."""
+    if not isinstance(work, Work):
+        now = _now()
+        return lambda: work.on_commit(reply, error, now=now)
+    task = _task_of(work)
+    return None if task is None else lambda: _end_task(work, task, reply)
+
+
+def _also_lanes(work: Doable) -> tuple[str, ...]:
+    """The end of a task writes to its parent's inbox."""
+    task = _task_of(work) if isinstance(work, Work) else None
+    return () if task is None or task.sender is None else (task.sender.lane_key,)
+
+
+def _task_of(work: Work) -> Message | None:
+    return next((message for message, _ in work.inputs if message.is_task), None)
+
+
+def _end_task(work: Work, task: Message, reply: str) -> None:
+    """With the turn of its message a task ends: stopped, if the turn was."""
+    ending = results.stopped(reply) if turns.was_asked_to_stop(work.turn.pk) else results.completed(reply)
+    transitions.end_task(task, ending, now=database_now())

@@ -34,6 +34,8 @@ def given_up(message: Message) -> Judgement:
     if _is_remote(message) and message.valid_until is not None and message.valid_until - message.accepted_at >= horizon:
         why = f"the peer did not take it within {horizon}" + (f"; last: {message.last_error}" if message.last_error else "")
         return Judgement(Verdict.FAIL, Message.Reason.EXHAUSTED, why)
+    if message.is_timed:
+        return Judgement(Verdict.FAIL, Message.Reason.TIMEOUT, time_out_words(message))
     return Judgement(Verdict.FAIL, Message.Reason.EXPIRED, "its validity ended before a turn could start")
 
 
@@ -65,3 +67,7 @@ def judge(message: Message, evidence: Evidence, *, now: datetime) -> Judgement:
     if message.attempts >= message.max_attempts:
         return Judgement(Verdict.FAIL, Message.Reason.EXHAUSTED, message.last_error)
     return Judgement(Verdict.RUN if message.available_at <= now else Verdict.WAIT)
+
+
+def time_out_words(message: Message) -> str:
+    return f"it did not end within its {message.payload.get('timeout', 0):g} seconds"

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from inbox_app.digest import digest_of
-from inbox_app.querysets import DedupeKeyQuerySet, MessageQuerySet
+from inbox_app.querysets import DedupeKeyQuerySet, MessageQuerySet, SubagentTaskQuerySet
 from sessions_app.models import LANE_KEY_LENGTH, Project, Session, Turn, lane_key_of
 
 MESSAGE_ID = r"[A-Za-z0-9_.:-]{1,128}"
@@ -122,6 +122,15 @@ class Message(models.Model):
         return lane_key_of(self.target)
 
     @property
+    def is_task(self) -> bool:
+        return self.kind == self.Kind.SUBAGENT_TASK
+
+    @property
+    def is_timed(self) -> bool:
+        """A task that has begun and has a time-out: that is its validity from then on."""
+        return self.is_task and self.valid_until is not None
+
+    @property
     def digest(self) -> str:
         return digest_of(sender=self.sender_id, target=self.target, kind=self.kind, content=self.content, payload=self.payload)
 
@@ -183,6 +192,53 @@ class Intervention(models.Model):
 
     def __str__(self) -> str:
         return f"{self.verb} by {self.who}"
+
+
+class SubagentTask(models.Model):
+    """A piece of work that one agent gave to a sub-agent made for it. Its status is moved by results.py alone."""
+
+    class Status(models.TextChoices):
+        QUEUED = "queued"
+        RUNNING = "running"
+        COMPLETED = "completed"
+        FAILED = "failed"
+        CANCELLED = "cancelled"
+        TIMED_OUT = "timed_out"
+
+    task_id = models.CharField(max_length=64, unique=True)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="subagent_tasks", db_index=False)
+    parent = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="tasks_given", db_index=False)
+    child = models.OneToOneField(Session, on_delete=models.PROTECT, related_name="task")
+    description = models.TextField()
+    options = models.JSONField(default=dict, help_text="What the call asked for beside the description.")
+    status = models.CharField(max_length=16, choices=Status.choices, default=Status.QUEUED)
+    result = models.TextField(blank=True, help_text="What the sub-agent answered, whole.")
+    error = models.TextField(blank=True, help_text="Why it did not complete.")
+    stop_note = models.CharField(max_length=400, blank=True, help_text="Who asked it to stop, and how; told when it ends.")
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    objects = SubagentTaskQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(status__in=["queued", "running"], ended_at=None)
+                | Q(status__in=["completed", "failed", "cancelled", "timed_out"], ended_at__isnull=False),
+                name="subagent_task_ended_with_status",
+            ),
+        ]
+        indexes = [
+            # Readers: GET /api/subagents, of a project and of a parent, newest first; the parent's page in the console.
+            models.Index(fields=["project", "-id"], name="subagent_task_newest"),
+            models.Index(fields=["parent", "-id"], name="subagent_task_given"),
+            # Reader: SubagentTaskQuerySet.ended_before, retention.
+            models.Index(fields=["ended_at"], condition=Q(ended_at__isnull=False), name="subagent_task_ended"),
+        ]
+
+    def __str__(self) -> str:
+        return self.task_id
 
 
 class DedupeKey(models.Model):

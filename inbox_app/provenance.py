@@ -22,4 +22,5 @@ def header(message: Message) -> dict[str, Any]:
         "in_reply_to": message.in_reply_to or None,
         "hops": message.hops,
         "accepted_at": message.accepted_at.isoformat(),
+        **({"task": message.payload} if message.kind == Message.Kind.SUBAGENT_RESULT else {}),
     }

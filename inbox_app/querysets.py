@@ -12,7 +12,7 @@ from django.db.models.functions import Coalesce
 from sessions_app.models import Lane, Session
 
 if TYPE_CHECKING:
-    from inbox_app.models import DedupeKey, Message  # noqa: F401  # the querysets' own models
+    from inbox_app.models import DedupeKey, Message, SubagentTask  # noqa: F401  # the querysets' own models
 
 
 class MessageQuerySet(QuerySet["Message"]):
@@ -64,6 +64,19 @@ class MessageQuerySet(QuerySet["Message"]):
         )
         found = self.filter(pk__in=[pk for pk in ids if pk is not None]).select_related("session__project", "sender")
         return {str(message.lane): message for message in found}
+
+
+class SubagentTaskQuerySet(QuerySet["SubagentTask"]):
+    def unended(self) -> SubagentTaskQuerySet:
+        """Queued or running."""
+        return self.filter(ended_at=None)
+
+    def ended_before(self, moment: datetime) -> SubagentTaskQuerySet:
+        return self.filter(ended_at__lt=moment)
+
+    def of(self, session: Session | str) -> SubagentTaskQuerySet:
+        """Given by the session, or given to it."""
+        return self.filter(Q(parent=session) | Q(child=session))
 
 
 class DedupeKeyQuerySet(QuerySet["DedupeKey"]):

@@ -5,22 +5,78 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.core.validators import RegexValidator
 from rest_framework import serializers
 
-from inbox_app import progress
+from inbox_app import profiles, progress
 from inbox_app.content import check_content, check_message_id
-from inbox_app.models import CONTENT_LIMIT, MESSAGE_ID, Attempt, Message
+from inbox_app.models import CONTENT_LIMIT, MESSAGE_ID, Attempt, Message, SubagentTask
 from sessions_app.models import Session
 from sessions_app.pages import STATUSES
-from sessions_app.serializers import PAGE_LIMIT, Choice, QuerySerializer, Seconds, StrictSerializer, Text, Whole
+from sessions_app.serializers import (
+    PAGE_LIMIT,
+    TITLE_LENGTH,
+    Choice,
+    Flag,
+    Names,
+    QuerySerializer,
+    Seconds,
+    StrictSerializer,
+    Text,
+    Whole,
+)
 
 PEER_STATUSES = ["ready", "offline", "paused", "revoked", "off"]
 VALID_FOR_LIMIT = 30 * 24 * 3600  # seconds
+TASK_TIMEOUT_LIMIT = 24 * 3600  # seconds
 WAIT_LIMIT = 60  # seconds
 REASON_LENGTH = 500
 CURSOR_LENGTH = 400
 _message_id = RegexValidator(rf"^{MESSAGE_ID}\Z", "has 1 to 128 letters, digits and _ . : -")
+
+
+class AgentSpawn(StrictSerializer):
+    description = Text(max_length=CONTENT_LIMIT, help_text="The task, in full: all that the sub-agent is told.")
+    title = Text(required=False, max_length=TITLE_LENGTH, help_text="A name for lists; else the task's first line.")
+    subagent_type = Choice(
+        choices=list(settings.SUBAGENT_PROFILES), required=False, help_text="A profile: instructions and tools to begin with."
+    )
+    tools_allowed = Names(required=False, help_text="All the tools that it may use, instead of its profile's.")
+    tools_denied = Names(required=False, help_text="Tools that it may not use. Not together with tools_allowed.")
+    run_in_background = Flag(
+        default=True, help_text="false: the call waits for the result, 60 seconds at most. The result comes as a message too."
+    )
+    inherit_context = Flag(default=False, help_text="Let it read the newest part of your own conversation.")
+    model_override = Text(required=False, help_text="The model that its runtime is to use, instead of yours.")
+    runtime = Text(required=False, max_length=64, help_text="Instead of yours; one that your project allows.")
+    cwd = Text(required=False, max_length=4096, help_text="The directory to work in; one that your project allows.")
+    isolation = Choice(
+        choices=list(settings.SUBAGENT_ISOLATIONS), required=False, help_text="How it is kept from disturbing what lies in cwd."
+    )
+    timeout = Seconds(
+        required=False, max_value=TASK_TIMEOUT_LIMIT,
+        help_text="Seconds after its start at which the task ends as timed_out, without another try; more than 0.",
+    )  # fmt: skip
+
+    def validate_description(self, description: str) -> str:
+        check_content(description, field="description")
+        return description
+
+    def validate_timeout(self, seconds: float) -> float:
+        if seconds <= 0:
+            raise serializers.ValidationError("must be more than 0")
+        return seconds
+
+    def validate_tools_allowed(self, names: list[str]) -> list[str]:
+        profiles.check_tools(names, field="tools_allowed")
+        return names
+
+    def validate_tools_denied(self, names: list[str]) -> list[str]:
+        if "tools_allowed" in self.initial_data:
+            raise serializers.ValidationError("cannot be given together with tools_allowed")
+        profiles.check_tools(names, field="tools_denied")
+        return names
 
 
 class AgentList(StrictSerializer):
@@ -95,6 +151,52 @@ class AgentOut(_Out):
     parent_agent_id = serializers.CharField(allow_null=True)
     updated_at = serializers.DateTimeField()
     unread = serializers.IntegerField(help_text="Messages for it that have not settled.")
+
+
+class SpawnOut(_Out):
+    agent_id = serializers.CharField(help_text="The sub-agent's session.")
+    task_id = serializers.CharField()
+    status = serializers.ChoiceField(choices=SubagentTask.Status.choices)
+    parent_agent_id = serializers.CharField()
+
+
+class OutcomeOut(SpawnOut):
+    result = serializers.CharField(allow_blank=True, help_text="What the sub-agent answered, whole.")
+    error = serializers.CharField(allow_blank=True, help_text="Why it did not complete.")
+
+
+class TaskOut(SpawnOut):
+    agent_id = serializers.CharField(source="child_id", help_text="The sub-agent's session.")
+    parent_agent_id = serializers.CharField(source="parent_id")
+    project_id = serializers.CharField()
+    title = serializers.CharField(source="child.title", allow_blank=True)
+    error = serializers.CharField(allow_blank=True, help_text="Why it did not complete.")
+    created_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    ended_at = serializers.DateTimeField(allow_null=True)
+    age = serializers.SerializerMethodField(help_text="Seconds from when it was given to its end, or until now.")
+
+    def get_age(self, task: SubagentTask) -> float:
+        return ((task.ended_at or self.context["now"]) - task.created_at).total_seconds()
+
+
+class TaskDetailOut(TaskOut):
+    description = serializers.CharField()
+    options = serializers.DictField(help_text="What the call asked for beside the description.")
+    result = serializers.CharField(allow_blank=True, help_text="What the sub-agent answered, whole.")
+
+
+class TaskPageOut(_Out):
+    tasks = TaskOut(many=True)
+    has_more = serializers.BooleanField()
+    next_cursor = serializers.CharField(allow_null=True)
+
+
+class ListTasks(QuerySerializer):
+    status = Choice(choices=SubagentTask.Status.choices, required=False)
+    agent_id = Text(required=False, help_text="Only those that this session gave, or was made for.")
+    limit = Whole(default=20, min_value=1, max_value=PAGE_LIMIT)
+    cursor = Text(required=False, max_length=CURSOR_LENGTH)
 
 
 class AgentListOut(_Out):

@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 from django_q.conf import Conf
 
-from inbox_app import dispatcher, transitions, transports, wake
+from inbox_app import aside, dispatcher, transitions, transports, wake
 from inbox_app.deliveries import Acknowledgement, Doable, Ended, Job, Judged, Next, Parcel, Setback
 from inbox_app.drain import draining
 from inbox_app.judgement import Verdict
@@ -36,6 +36,7 @@ PAUSE_AFTER_ERROR: Final = 0.5  # seconds
 TELL_FULL_EVERY: Final = 0.2  # seconds between two looks of a full shift whether another is needed
 FAREWELL: Final = 2.0  # seconds that a shift waits for the threads of its crew to end
 MESSAGES_A_HOLD: Final = 8  # then a lane with much mail goes to the back
+HEED: Final = 5.0  # seconds in which a turn whose task has timed out has to hear that it is to stop
 
 log = structlog.get_logger(__name__)
 _nursery: Nursery | None = None
@@ -97,6 +98,7 @@ class Run:
     stop: threading.Event
     since: float
     in_a_row: int
+    limit: float  # seconds
 
 
 class Shift:
@@ -105,6 +107,7 @@ class Shift:
         self._holder = holder
         self._nursery = nursery
         self._runs: dict[str, Run] = {}
+        self._late: list[Run] = []  # taken back past their task's time-out, their threads not yet returned
         self._ended: queue.SimpleQueue[tuple[Run, Ended]] = queue.SimpleQueue()
         self._crew = Crew()
         self._worked_at = time.monotonic()
@@ -115,7 +118,7 @@ class Shift:
     # --- the loop ------------------------------------------------------------------------------------------------
     def on_duty(self) -> bool:
         """Whether to make another pass. Before it says no, it has said so to everybody and looked once more."""
-        if self._runs or not self._ended.empty():
+        if self._runs or self._late or not self._ended.empty():
             return True
         if self._leaving or draining():
             return False
@@ -150,7 +153,8 @@ class Shift:
         self._crew.dismiss(patience=0 if draining() else FAREWELL)
 
     def _room(self) -> int:
-        return settings.SUZENT_TURN_CONCURRENCY - len(self._runs)
+        """A turn that only waits for a sub-agent takes none: else the two could wait for each other."""
+        return settings.SUZENT_TURN_CONCURRENCY - len(self._runs) + aside.count(self._runs)
 
     def _remote_room(self) -> int:
         """Other machines may be slow, all of them at once: they never get more than half of the threads."""
@@ -179,7 +183,7 @@ class Shift:
 
     def _start(self, work: Job, *, in_a_row: int) -> None:
         stop = self._holder.watch(work.hold.key, None if isinstance(work, Parcel) else work.turn.pk)
-        run = Run(work, stop, time.monotonic(), in_a_row)
+        run = Run(work, stop, time.monotonic(), in_a_row, dispatcher.time_limit(work))
         self._runs[work.hold.key] = run
         self._crew.hand(lambda: self._execute(run))
 
@@ -197,7 +201,7 @@ class Shift:
 
     def _run_alone(self, work: Doable, stop: threading.Event) -> Ended:
         try:
-            answer = self._nursery.run(work, stop, seconds=settings.SUZENT_TURN_TIMEOUT)
+            answer = self._nursery.run(work, stop, seconds=dispatcher.time_limit(work))
         except NurseryGone:
             self._leaving = True  # a new nursery can only be forked by a process without threads
             return Ended(setback=dispatcher.lost("its worker lost the means to run it alone"))
@@ -236,6 +240,7 @@ class Shift:
             if self._runs.get(run.work.hold.key) is run:
                 self._drop(run)
                 taken.append((run, ended))
+            self._late = [late for late in self._late if late is not run]
         return taken
 
     def _drop(self, run: Run) -> None:
@@ -274,21 +279,32 @@ class Shift:
     # --- limits --------------------------------------------------------------------------------------------------
     def _see_to_time_limits(self) -> None:
         now = time.monotonic()
-        for run in [run for run in self._runs.values() if now - run.since > settings.SUZENT_TURN_TIMEOUT]:
-            if not isinstance(run.work, Parcel) and not run.work.alone:  # a call to another machine has time-outs of its own
+        for run in [run for run in self._runs.values() if now - run.since > run.limit]:
+            if not isinstance(run.work, Parcel) and not run.work.alone:
                 self._give_up_on(run, run.work)
+        if any(now - run.since > run.limit + HEED for run in self._late):
+            self._late.clear()
+            self._count_as_gone()
         if draining():
             self._see_to_drain(now)
 
     def _give_up_on(self, run: Run, work: Doable) -> None:
-        """Its thread hangs: fence it off. This process counts as gone and ends when its other turns are done."""
+        """Its thread hangs: fence it off. One that is only late for its task may still hear of it and come back."""
         log.warning("turn_timed_out", message_id=work.name, agent_id=work.session.pk)
         run.stop.set()
         self._drop(run)
-        self._leaving = True
-        Conf.MAX_RSS = 1  # q2's own way of having a worker process replaced once its task is done
+        if run.limit < settings.SUZENT_TURN_TIMEOUT:
+            self._late.append(run)
+            self._release(work, dispatcher.timed_out(work))
+            return
+        self._count_as_gone()
         self._release(work, dispatcher.timed_out(work))
         self._tell_that_full()
+
+    def _count_as_gone(self) -> None:
+        """A thread of this process hangs for good: it ends when its other turns are done."""
+        self._leaving = True
+        Conf.MAX_RSS = 1  # q2's own way of having a worker process replaced once its task is done
 
     def _see_to_drain(self, now: float) -> None:
         self._drained_at = self._drained_at or now

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,10 +20,13 @@ from django.db.models import Count
 from rest_framework import serializers as rest
 from rest_framework.exceptions import ValidationError
 
-from inbox_app import serializers, transports
+from inbox_app import profiles, serializers, subagents, transports
+from inbox_app.aside import standing_aside
 from inbox_app.deliveries import Draft, RemoteTarget
 from inbox_app.mailbox import has_seen
 from inbox_app.models import Message
+from inbox_app.results import WAIT_LIMIT
+from inbox_app.tool_schema import json_schema
 from inbox_app.transitions import accept
 from sessions_app import transcripts
 from sessions_app.actions import stop_session
@@ -34,6 +39,8 @@ from sessions_app.pages import page_of_sessions, seal, status_of, statuses, unse
 from sessions_app.querysets import REMOTE_PREFIX
 from sessions_app.serializers import StrictSerializer
 from suzent_site.errors import Conflict, Invalid, NotFound, Refused, SuzentError
+
+LOOK_EVERY = 0.1  # seconds between looks at a sub-agent that a turn waits for
 
 
 class AgentRequired(SuzentError):
@@ -101,10 +108,20 @@ def call(tool: Tool, caller: Caller, arguments: Any, *, now: datetime) -> dict[s
         raise AgentRequired
     if caller.session is not None and caller.session.archived_at is not None:
         raise ActorArchived
+    if caller.session is not None and not profiles.may_use(caller.session, tool.name):
+        raise ToolNotAllowed
     return tool.run(caller, now=now, hold=None, **tool.checked(arguments))
 
 
 # --- The tools themselves --------------------------------------------------------------------------------------
+
+
+def agent(caller: Caller, *, now: datetime, hold: Hold | None, task_id: str = "", **wish: Any) -> dict[str, Any]:
+    """Only spawns; who waits for the result of a task that does not run in the background is the caller of this."""
+    if caller.session is None:
+        raise AgentRequired
+    task = subagents.spawn(caller.session, subagents.Wish(**wish), now=now, hold=hold, task_id=task_id)
+    return subagents.brief(task)
 
 
 def agent_list(
@@ -216,7 +233,7 @@ def _ask_to_stop(caller: Caller, agent_id: str, *, now: datetime) -> bool:
         return remote.stop(caller, agent_id, now=now)
     target = caller.session_named(agent_id)
     _refuse_oneself(caller, target)
-    return stop_session(target, now=now)
+    return stop_session(target, now=now, who=caller.session.agent_id if caller.session else caller.label)
 
 
 def _refuse_oneself(caller: Caller, target: Session | RemoteTarget) -> None:
@@ -250,6 +267,16 @@ def _agent(session: Session, *, status: str, unread: int) -> dict[str, Any]:
 TOOLS = {
     tool.name: tool
     for tool in (
+        Tool(
+            name=profiles.SPAWN,
+            description="Give a task to a sub-agent that is made for it. It works beside you, and its result comes to you "
+            "as a message, however it ends. It knows nothing but the description, and has no sub-agents of its own.",
+            arguments=serializers.AgentSpawn,
+            answer=serializers.SpawnOut,
+            run=agent,
+            status=201,
+            refusals=(409, 410, 422, 429),
+        ),
         Tool(
             name="agent_list",
             description="List the agents of your project that you can read and write to, those that changed last first.",
@@ -292,13 +319,6 @@ TOOLS = {
 # --- The tools inside a turn -----------------------------------------------------------------------------------
 
 
-def may_use(session: Session, tool: str) -> bool:
-    """Whether ``config.tools`` names it, where there is such a list; a session that a device drives has none by itself."""
-    unless_said: list[str] | None = [] if session.kind == Session.Kind.REMOTE else None
-    allowed = session.config.get("tools", unless_said)
-    return allowed is None or tool in allowed
-
-
 @dataclass
 class TurnTools:
     """What ``turn.tools`` is: the same tools in the name of the session whose turn runs.
@@ -310,6 +330,7 @@ class TurnTools:
     session: Session
     turn: Turn
     message_ids: Sequence[str]
+    stop: threading.Event = field(default_factory=threading.Event)
     _sent: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def call(self, name: str, /, **arguments: Any) -> dict[str, Any]:
@@ -319,13 +340,37 @@ class TurnTools:
             raise UnknownTool
         if not holds_still(self.hold):
             raise LeaseLost
-        if not may_use(self.session, name):
+        if not profiles.may_use(self.session, name):
             raise ToolNotAllowed
         checked = tool.checked(arguments)
         caller = Caller(project_id=self.session.project_id, session=self.session, label=self.session.agent_id)
+        if tool.run is agent:
+            return self._spawn_once(caller, **checked)
         if tool.run is not agent_send or "message_id" in checked:
             return tool.run(caller, now=database_now(), hold=self.hold, **checked)
         return self._send_once(caller, **checked)
+
+    def _spawn_once(self, caller: Caller, *, description: str, **wish: Any) -> dict[str, Any]:
+        """A turn that is run again gets the sub-agents that it made the first time."""
+        number = self._sent["", description] + 1
+        task_id = _digest(self.session.agent_id, self._handled, description, number)
+        answer = agent(caller, now=database_now(), hold=self.hold, task_id=task_id, description=description, **wish)
+        self._sent["", description] = number
+        return answer if wish["run_in_background"] else self._awaited(caller, task_id)
+
+    def _awaited(self, caller: Caller, task_id: str) -> dict[str, Any]:
+        """The task's outcome; how far it is when the wait is over or this turn is to stop.
+
+        The thread is the turn's own, but its place in the shift is left to others meanwhile.
+        """
+        give_up_at = time.monotonic() + WAIT_LIMIT
+        with standing_aside(self.hold.key):
+            while True:
+                task = subagents.task_named(caller, task_id)
+                if task.ended_at is not None:
+                    return subagents.outcome(task)
+                if time.monotonic() >= give_up_at or self.stop.wait(LOOK_EVERY):
+                    return subagents.brief(task)
 
     def _send_once(self, caller: Caller, *, agent_id: str, message: str, **rest_of_it: Any) -> dict[str, Any]:
         """A turn that is run again makes the same ids, so what it had sent is not sent twice.
@@ -350,40 +395,6 @@ def _digest(*parts: str | int) -> str:
     return hashlib.sha256(json.dumps(parts).encode("ascii")).hexdigest()
 
 
-# --- JSON Schema -----------------------------------------------------------------------------------------------
-
-_TYPES: list[tuple[type[rest.Field[Any, Any, Any, Any]], str]] = [
-    (rest.IntegerField, "integer"),
-    (rest.FloatField, "number"),
-    (rest.ChoiceField, "string"),
-    (rest.CharField, "string"),
-    (rest.BooleanField, "boolean"),
-]
-_BOUNDS = {"min_value": "minimum", "max_value": "maximum", "max_length": "maxLength"}
-
-
-def json_schema(arguments: StrictSerializer) -> dict[str, Any]:
-    """What the serializer takes, in JSON Schema."""
-    return {
-        "type": "object",
-        "properties": {name: _property(argument) for name, argument in arguments.fields.items()},
-        "required": [name for name, argument in arguments.fields.items() if argument.required],
-        "additionalProperties": False,
-    }
-
-
-def _property(argument: Any) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": next(name for kind, name in _TYPES if isinstance(argument, kind))}
-    if argument.help_text:
-        schema["description"] = argument.help_text
-    if isinstance(argument, rest.ChoiceField):
-        schema["enum"] = list(argument.choices)
-    if argument.default is not rest.empty:
-        schema["default"] = argument.default
-    bounds = {name: getattr(argument, option, None) for option, name in _BOUNDS.items()}
-    return schema | {name: bound for name, bound in bounds.items() if bound is not None}
-
-
-def list_for_models(tools: Mapping[str, Tool] = TOOLS) -> list[dict[str, Any]]:
-    """The tools in the form in which function-calling APIs take them."""
-    return [tool.as_function() for tool in tools.values()]
+def list_for_models(session: Session | None = None) -> list[dict[str, Any]]:
+    """The tools that this session has (all of them where none acts), as function-calling APIs take them."""
+    return [tool.as_function() for tool in TOOLS.values() if session is None or profiles.may_use(session, tool.name)]

@@ -17,7 +17,7 @@ from django.db import IntegrityError, connection
 from django.db.models import Exists, F, Max, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
 
-from inbox_app import limits, notices, transports
+from inbox_app import limits, notices, results, transports
 from inbox_app.chains import Chain, chain_of
 from inbox_app.content import check_content, check_message_id
 from inbox_app.deliveries import (
@@ -89,6 +89,16 @@ def _accept(draft: Draft, *, now: datetime) -> Accepted:
         message = _insert(draft, chain=_chain(draft), now=now)
         crash_point("accept.before_commit")
     return Accepted(message, created=True)
+
+
+def accept_with_target(draft: Draft, *, now: datetime) -> Message:
+    """``accept`` for a target that the caller's transaction makes: nobody else can have used its lane. A step.
+
+    Raises Invalid, HopLimit.
+    """
+    check_content(draft.content)
+    lanes.mark_due(draft.target.lane_key, now=now)
+    return _insert(draft, chain=_chain(draft), now=now)
 
 
 def _lock_to_accept(draft: Draft, *, now: datetime) -> None:
@@ -254,6 +264,7 @@ def _start(judged: Sequence[Judged], *, now: datetime) -> list[Work | Parcel]:
         return []
     taken = [(item.message, *_followers(item.message, now=now)) for item in judged]
     begun = list(zip(judged, taken, _begin_turns(judged, taken, now=now), strict=True))
+    _begin_tasks([message for messages in taken for message in messages if message.is_task and message.started_at is None], now=now)
     Message.objects.unsettled().filter(pk__in=[message.pk for messages in taken for message in messages]).update(
         status=Message.Status.PROCESSING, started_at=Coalesce("started_at", now)
     )
@@ -274,6 +285,15 @@ def _begin_turns(judged: Sequence[Judged], taken: Sequence[tuple[Message, ...]],
     ], now=now)  # fmt: skip
     in_order = iter(begun)
     return [None if item.message.session_id is None else next(in_order) for item in judged]
+
+
+def _begin_tasks(messages: Sequence[Message], *, now: datetime) -> None:
+    """Their time runs from here: past it the message is not valid any more, wherever it is."""
+    for message in messages:
+        results.begin(message, now=now)
+        if seconds := message.payload.get("timeout"):
+            message.valid_until = now + timedelta(seconds=seconds)
+            message.save(update_fields=["valid_until"])
 
 
 def _open_attempts(begun: Sequence[tuple[Judged, tuple[Message, ...], Turn | None]], *, now: datetime) -> dict[int, Attempt]:
@@ -317,7 +337,7 @@ def acknowledge(done: Sequence[Acknowledgement], *, now: datetime) -> list[Next]
     A lane that is no longer held so is passed over: its new holder finds the marker and acknowledges.
     """
     with durable():
-        locked = lanes.lock({item.hold.key for item in done})
+        locked = lanes.lock({key for item in done for key in _lanes_to_settle(item)})
         mine = [item for item in done if lanes.is_held(item.hold, locked)]
         _deliver(mine, now=now)
         lanes.recover([item.hold.key for item in mine if locked[item.hold.key].failures])
@@ -325,6 +345,13 @@ def acknowledge(done: Sequence[Acknowledgement], *, now: datetime) -> list[Next]
         crash_point("ack.before_commit")
     crash_point("ack.after_commit")
     return found
+
+
+def _lanes_to_settle(item: Acknowledgement) -> set[str]:
+    """A task that was stopped before it had a commit ends here, and its parent is told."""
+    if item.outcome != Attempt.Outcome.STOPPED:
+        return {item.hold.key}
+    return {key for message in item.messages if message.is_task for key in _lanes_of(message, item.hold.key)} | {item.hold.key}
 
 
 def _deliver(done: Sequence[Acknowledgement], *, now: datetime) -> None:
@@ -335,6 +362,8 @@ def _deliver(done: Sequence[Acknowledgement], *, now: datetime) -> None:
             Message.objects.filter(pk__in=item.message_pks).update(peer_answer=item.answer)
     for outcome in {item.outcome for item in done}:
         _close_attempts([pk for item in done if item.outcome == outcome for pk in item.message_pks], outcome=outcome, now=now)
+    for task in [message for item in done for message in item.messages if message.is_task and item.outcome == Attempt.Outcome.STOPPED]:
+        end_task(task, results.stopped(), now=now)
 
 
 def _leave_or_go_on(done: Sequence[Acknowledgement], *, locked: dict[str, Lane], now: datetime) -> list[Next]:
@@ -421,7 +450,7 @@ def _settle_or_put_back(work: Work | Parcel, message: Message, setback: Setback,
         _deliver([Acknowledgement(work.hold, message, settled)], now=now)
         return
     _count(message, setback)
-    reason = _used_up(message, setback)
+    reason = _used_up(message, setback, now=now)
     if reason is not None:
         _settle_failed(message, reason=reason, error=setback.error, now=now)
     else:
@@ -436,13 +465,19 @@ def _outcome_after_all(work: Work | Parcel, message: Message) -> Attempt.Outcome
     return Attempt.Outcome.DELIVERED if turns.marked({(str(message.session_id), message.message_id)}) else None
 
 
-def _used_up(message: Message, setback: Setback) -> Message.Reason | None:
+def _used_up(message: Message, setback: Setback, *, now: datetime) -> Message.Reason | None:
+    if message.is_timed and message.valid_until is not None:
+        return Message.Reason.TIMEOUT if message.valid_until <= now else _used_up_by_tries(message, setback)
+    if setback.deferred and setback.retry_at >= _deferrable_until(message):
+        return given_up(message).reason
+    return _used_up_by_tries(message, setback)
+
+
+def _used_up_by_tries(message: Message, setback: Setback) -> Message.Reason | None:
     if setback.died_alone and message.losses + 1 > SOLITARY_LOSSES:
         return Message.Reason.WORKER_DIED
     if setback.charged and message.attempts + 1 >= message.max_attempts:
         return Message.Reason.TIMEOUT if setback.timed_out else Message.Reason.EXHAUSTED
-    if setback.deferred and setback.retry_at >= _deferrable_until(message):
-        return given_up(message).reason
     return None
 
 
@@ -465,7 +500,13 @@ def _count(message: Message, setback: Setback) -> None:
 
 
 def _put_back(message: Message, setback: Setback, *, now: datetime) -> None:
-    may_run_at = now if message.session_id is None else setback.retry_at  # the lane to another machine has the time
+    """Put off until ``retry_at``; a task whose time ends before that is looked at when it ends.
+
+    What goes to another machine may run at once: the lane there has the time.
+    """
+    may_run_at = now if message.session_id is None else setback.retry_at
+    if message.is_timed and message.valid_until is not None:
+        may_run_at = min(may_run_at, message.valid_until)
     Message.objects.unsettled().filter(pk=message.pk).update(
         status=Message.Status.PENDING, available_at=may_run_at, last_error=storable(setback.error)
     )
@@ -505,6 +546,8 @@ def _settle_failed(message: Message, *, reason: Message.Reason, error: str, now:
     _close_attempts([message.pk], outcome=Attempt.Outcome.FAILED, error=error, now=now)
     if message.sender is not None:
         message.sender.refresh_from_db(fields=["archived_at"])  # it may be days since the turn began; its lane is locked
+    if message.is_task:
+        end_task(message, results.failed(reason, error), now=now)
     if notices.wants_notice(message, withdrawn_by_sender=by_sender):
         _send_notice(message, reason=reason, error=error, now=now)
     return True
@@ -519,8 +562,20 @@ def _send_notice(message: Message, *, reason: Message.Reason, error: str, now: d
         content=notices.notice_text(message, reason=reason, error=error), message_id=notices.notice_id(message),
         payload=notices.notice_payload(message, reason=reason), in_reply_to=message.message_id, ours=True,
     )  # fmt: skip
-    lanes.mark_due(sender.lane_key, now=now)
-    _insert(draft, chain=Chain(message.hops + 1, message.root_id, message.message_id), now=now)
+    _tell(draft, about=message, now=now)
+
+
+def end_task(message: Message, ending: results.Ending, *, now: datetime) -> None:
+    """End the task of this message, if it has not ended, and tell its parent. A step; the lanes of both are locked."""
+    draft = results.end(message, ending, now=now)
+    if draft is not None:
+        _tell(draft, about=message, now=now)
+
+
+def _tell(draft: Draft, *, about: Message, now: datetime) -> None:
+    """Notices and results are never refused."""
+    lanes.mark_due(draft.target.lane_key, now=now)
+    _insert(draft, chain=Chain(about.hops + 1, about.root_id, about.message_id), now=now)
 
 
 def _close_attempts(message_ids: Sequence[int], *, outcome: Attempt.Outcome, now: datetime, error: str = "") -> None:
@@ -531,19 +586,24 @@ def _close_attempts(message_ids: Sequence[int], *, outcome: Attempt.Outcome, now
 # --- what people do --------------------------------------------------------------------------------------------
 def withdraw(message: Message, *, who: str, by_sender: bool, now: datetime, reason: str = "") -> Message:
     """Take back a message that has not started. Raises NotPending, which says how far it is; NotFound, if it was purged."""
-    error = f"withdrawn by {who}" + (f": {reason}" if reason else "")
     with durable():
         lanes.lock(_lanes_of(message, message.lane_key))
-        current = _locked(message)
-        if current.status != Message.Status.PENDING:
-            raise NotPending(f"The message is {current.status}; only a pending one can be withdrawn.", status=current.status)
-        if current.maybe_delivered:
-            raise MaybeDelivered
-        _settle_failed(current, reason=Message.Reason.WITHDRAWN, error=error, now=now, by_sender=by_sender)
-        Intervention.objects.create(message=current, verb=Intervention.Verb.WITHDRAW, who=who, why=reason, at=now)
-        lanes.look_again([message.lane_key], now=now)
-        lanes.wake_on_commit()
+        withdraw_locked(message, who=who, by_sender=by_sender, now=now, reason=reason)
     return Message.objects.get(pk=message.pk)
+
+
+def withdraw_locked(message: Message, *, who: str, by_sender: bool, now: datetime, reason: str = "") -> None:
+    """``withdraw`` as a step of a transaction that has locked the lanes of target and sender."""
+    error = f"withdrawn by {who}" + (f": {reason}" if reason else "")
+    current = _locked(message)
+    if current.status != Message.Status.PENDING:
+        raise NotPending(f"The message is {current.status}; only a pending one can be withdrawn.", status=current.status)
+    if current.maybe_delivered:
+        raise MaybeDelivered
+    _settle_failed(current, reason=Message.Reason.WITHDRAWN, error=error, now=now, by_sender=by_sender)
+    Intervention.objects.create(message=current, verb=Intervention.Verb.WITHDRAW, who=who, why=reason, at=now)
+    lanes.look_again([message.lane_key], now=now)
+    lanes.wake_on_commit()
 
 
 def redeliver(message: Message, *, who: str, now: datetime, reason: str = "") -> Message:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from inbox_app import long_poll, serializers, transitions
+from inbox_app import long_poll, profiles, serializers, subagents, transitions
 from inbox_app.mailbox import message_named, page_of_messages
-from inbox_app.models import Message
+from inbox_app.models import Message, SubagentTask
+from inbox_app.results import WAIT_LIMIT
 from inbox_app.tools import Tool, call, list_for_models
 from sessions_app.authentication import Caller
 from sessions_app.clock import database_now
@@ -26,35 +27,88 @@ ACTING_AGENT = OpenApiParameter(
 
 
 class Tools(ApiView):
-    @extend_schema(operation_id="tools_list", responses={200: serializers.ToolsOut, **errors()})
+    @extend_schema(operation_id="tools_list", parameters=[ACTING_AGENT], responses={200: serializers.ToolsOut, **errors(403, 404)})
     def get(self, request: Request) -> Response:
-        """The tools with their arguments as JSON Schema, as function-calling APIs take them."""
-        return Response({"tools": list_for_models()})
+        """The tools that the acting session has, with their arguments as JSON Schema, as function-calling APIs take them."""
+        return Response({"tools": list_for_models(_acting(request).session)})
 
 
 class ToolCall(ApiView):
     tool: ClassVar[Tool]
 
     def post(self, request: Request) -> Response:
-        caller = caller_of(request)
-        acting = request.headers.get("X-Suzent-Agent")
-        if acting is not None:
-            caller = caller.acting_as(acting)
-        answer = call(self.tool, caller, request.data, now=database_now())
+        answer = call(self.tool, _acting(request), request.data, now=database_now())
         return Response(answer, status=self.tool.status)
+
+
+class Spawn(ToolCall):
+    def post(self, request: Request) -> Response:
+        """Asked once more after the wait (see suzent_site/asgi.py), it tells how the task stands and spawns nothing."""
+        waited_for = getattr(request._request, "waited_for", None)
+        if waited_for is not None:
+            return self._told(subagents.task_named(_acting(request), waited_for))
+        response = super().post(request)
+        if cast("dict[str, Any]", request.data).get("run_in_background", True):
+            return response
+        return self._waiting(request, subagents.task_named(_acting(request), response.data["task_id"]))
+
+    def _waiting(self, request: Request, task: SubagentTask) -> Response:
+        """The answer that is given if the wait brings nothing new. No thread and no connection waits."""
+        response = self._told(task)
+        message = subagents.message_of(task)
+        if message is not None and message.lane is not None:
+            request._request.waited_for = task.task_id  # type: ignore[attr-defined]  # a note for the second time
+            response.come_back = partial(long_poll.until_settled, message.pk, seconds=WAIT_LIMIT)  # type: ignore[attr-defined]
+        return response
+
+    def _told(self, task: SubagentTask) -> Response:
+        if task.ended_at is None:
+            return Response(subagents.brief(task), status=202)
+        return Response(subagents.outcome(task))
+
+
+def _acting(request: Request) -> Caller:
+    """The caller, in the name of the session that it names."""
+    caller = caller_of(request)
+    named = request.headers.get("X-Suzent-Agent")
+    return caller if named is None else caller.acting_as(named)
 
 
 def tool_call(tool: Tool) -> type[ToolCall]:
     """The view of one tool."""
-    view = type(f"ToolCall_{tool.name}", (ToolCall,), {"tool": tool})
+    is_spawn = tool.name == profiles.SPAWN
+    view = type(f"ToolCall_{tool.name}", (Spawn if is_spawn else ToolCall,), {"tool": tool})
+    waited = {200: serializers.OutcomeOut, 202: serializers.SpawnOut} if is_spawn else {}
     described = extend_schema(
         operation_id=tool.name,
         description=tool.description,
         parameters=[ACTING_AGENT],
         request=tool.arguments,
-        responses={tool.status: tool.answer, **errors(400, 403, 404, 413, 415, *tool.refusals)},
+        responses={tool.status: tool.answer, **waited, **errors(400, 403, 404, 413, 415, *tool.refusals)},
     )
     return extend_schema_view(post=described)(view)
+
+
+class Subagents(ApiView):
+    @extend_schema(
+        operation_id="subagents_list",
+        parameters=[serializers.ListTasks],
+        responses={200: serializers.TaskPageOut, **errors(400)},
+    )
+    def get(self, request: Request) -> Response:
+        """Tasks that were given to sub-agents, the newest first. A session token sees its own."""
+        asked = valid_query(serializers.ListTasks, request)
+        page, next_cursor = subagents.page_of_tasks(caller_of(request), **asked)
+        shown = serializers.TaskOut(page, many=True, context={"now": database_now()}).data
+        return Response({"tasks": shown, "has_more": next_cursor is not None, "next_cursor": next_cursor})
+
+
+class SubagentDetail(ApiView):
+    @extend_schema(operation_id="subagents_read", responses={200: serializers.TaskDetailOut, **errors(404)})
+    def get(self, request: Request, task_id: str) -> Response:
+        """One task with its whole result."""
+        task = subagents.task_named(caller_of(request), task_id)
+        return Response(serializers.TaskDetailOut(task, context={"now": database_now()}).data)
 
 
 class Messages(ApiView):

@@ -14,6 +14,7 @@ from typing import Any, TypedDict, Unpack
 
 from django.conf import settings
 from django.db import IntegrityError
+from django.utils.module_loading import import_string
 
 from sessions_app import lanes, turns
 from sessions_app.models import AGENT_ID, ApiToken, Project, Session, lane_key_of
@@ -140,33 +141,47 @@ def change_session(
     return session
 
 
-def archive_session(session: Session, *, now: datetime) -> bool:
-    """End a session: its turn is fenced off, its descendants' are asked to stop, its mail fails as target_gone.
+def archive_session(session: Session, *, now: datetime, who: str = "") -> bool:
+    """End a session: its turn is fenced off, what is below it is stopped, its mail fails as target_gone.
 
     False: it was archived.
     """
-    with durable():
-        below = _locked_lanes_of(session)
+    with _whole_family(session) as below:
         if not Session.objects.open().filter(pk=session.pk).update(archived_at=now, updated_at=now):
             return False
         turns.request_stop(below, now=now)
         turns.fence_off(session.pk, error="the session was archived", now=now)
         lanes.seize(session.lane_key, now=now)
+        import_string(settings.STOP_TASKS)(session, below, who=who, archived=True, now=now)
         lanes.wake_on_commit()
     return True
 
 
-def stop_session(session: Session, *, now: datetime) -> bool:
-    """Ask the running turn of the session and its descendants to stop. False: none was running."""
-    with durable():
-        return turns.request_stop(_locked_lanes_of(session), now=now) > 0
+def stop_session(session: Session, *, now: datetime, who: str = "") -> bool:
+    """Ask the running turns of the session and its descendants to stop; tasks that wait there never start.
+
+    ``who`` asks, for those who are told of it. False: nothing ran or waited.
+    """
+    with _whole_family(session) as below:
+        asked = turns.request_stop(below, now=now)
+        ended: int = import_string(settings.STOP_TASKS)(session, below, who=who, archived=False, now=now)
+    return asked + ended > 0
 
 
-def _locked_lanes_of(session: Session) -> list[str]:
-    """The session and all below it, their lanes locked: many turns are written only in the order of their lanes."""
-    found = descendants_of(session)
-    lanes.lock(lane_key_of(agent_id) for agent_id in found)
-    return found
+@contextmanager
+def _whole_family(session: Session) -> Iterator[list[str]]:
+    """A transaction that holds the lanes of the session and all below it, and of its parent, which may be told.
+
+    Whoever is made below a session is made under its lane. So once all lanes are locked nobody is born any more, and
+    who was born while we waited for them shows: then it is begun again, since locks are taken in the order of keys.
+    """
+    while True:
+        with durable():
+            found = descendants_of(session)
+            lanes.lock(lane_key_of(agent_id) for agent_id in (*found, session.parent_id) if agent_id)
+            if set(descendants_of(session)) == set(found):
+                yield found
+                return
 
 
 def descendants_of(session: Session) -> list[str]:
@@ -259,6 +274,7 @@ def _sound_config(config: dict[str, Any]) -> dict[str, Any]:
         raise Invalid("config", f"must be at most {CONFIG_LIMIT} bytes as JSON; it has {len(written)}")
     refuse_unstorable(config, field="config")
     _refuse_unsound_batch(config)
+    _refuse_unsound_tools(config)
     return config
 
 
@@ -272,6 +288,13 @@ def _refuse_unsound_batch(config: dict[str, Any]) -> None:
     wished = config.get("batch", False)
     if not isinstance(wished, bool) and not (isinstance(wished, int) and 1 <= wished <= BATCH_AT_MOST):
         raise Invalid("config.batch", f"must be true, false or a whole number from 1 to {BATCH_AT_MOST}")
+
+
+def _refuse_unsound_tools(config: dict[str, Any]) -> None:
+    for field in ("tools", "tools_denied"):
+        names = config.get(field, [])
+        if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise Invalid(f"config.{field}", "must be a list of tool names")
 
 
 def _refuse_if_archived(project: Project) -> None:

@@ -46,6 +46,29 @@ class Seconds(serializers.FloatField):
         return float(super().to_internal_value(data))
 
 
+class Flag(serializers.BooleanField):
+    """JSON true or false."""
+
+    def to_internal_value(self, data: Any) -> bool:
+        if not isinstance(data, bool):
+            self.fail("invalid", input=data)
+        return data
+
+
+class Names(serializers.ListField):
+    """A JSON array of strings."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"child": Text(allow_blank=True, max_length=None), "max_length": 100, **options})
+
+    def to_internal_value(self, data: Any) -> list[str]:
+        odd = next((item for item in data if not isinstance(item, str)), None) if isinstance(data, list) else data
+        if odd is not None or not isinstance(data, list):
+            self.fail("not_a_list", input_type=type(odd).__name__)
+        refuse_unstorable(data, field=str(self.field_name))
+        return list(super().to_internal_value(data))
+
+
 class Choice(serializers.ChoiceField):
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, str):

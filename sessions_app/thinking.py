@@ -47,7 +47,7 @@ def think(assignment: Assignment, stop: threading.Event) -> TurnResult:
 def _running_turn(assignment: Assignment, stop: threading.Event) -> RunningTurn:
     session = assignment.session
     tools = import_string(settings.TOOLS)(
-        hold=assignment.hold, session=session, turn=assignment.turn, message_ids=assignment.handled
+        hold=assignment.hold, session=session, turn=assignment.turn, message_ids=assignment.handled, stop=stop
     )
     return RunningTurn(
         agent_id=session.agent_id, config=session.config, inputs=assignment.inputs, tools=tools, emit=assignment.emit, stop=stop,

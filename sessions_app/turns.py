@@ -150,6 +150,15 @@ def forget_marks(marker_ids: Collection[int]) -> int:
     return DeliveryMarker.objects.filter(pk__in=marker_ids).delete()[0]
 
 
+def inherit(session: Session, entries: Sequence[Entry], *, now: datetime) -> None:
+    """What a new session begins with. A step of the transaction that makes it."""
+    Session.objects.filter(pk=session.pk).update(last_seq=len(entries))
+    TranscriptEntry.objects.bulk_create([
+        TranscriptEntry(session=session, seq=seq, role=entry.role, text=entry.text, parts=entry.parts, created_at=now)
+        for seq, entry in enumerate(entries, 1)
+    ])  # fmt: skip
+
+
 def history(session_id: str, limit: int) -> list[TranscriptEntry]:
     """The newest ``limit`` visible entries in transcript order."""
     newest = TranscriptEntry.objects.filter(session=session_id, visible=True).order_by("-seq")[:limit]

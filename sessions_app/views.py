@@ -117,7 +117,8 @@ class SessionDetail(ApiView):
     @extend_schema(operation_id="sessions_archive", request=None, responses={204: None, **errors(403, 404)})
     def delete(self, request: Request, agent_id: str) -> Response:
         """Archive it: what it runs is stopped, its mail fails as target_gone, its id stays taken."""
-        actions.archive_session(caller_of(request).session_named(agent_id), now=database_now())
+        caller = caller_of(request)
+        actions.archive_session(caller.session_named(agent_id), now=database_now(), who=caller.label)
         return Response(status=204)
 
 

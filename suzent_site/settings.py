@@ -99,6 +99,36 @@ READINESS = ["inbox_app.readiness.worker_answered"]  # what /readyz asks besides
 AT_WEB_END = ["sessions_app.direct.close_web"]  # called, each in a thread, when the web server ends
 ERRANDS = ["peers_app.tasks.see_to_answers"]  # what the cluster's supervisor has queued beside, asked twice a second: (*, now)
 WAKE = "inbox_app.wake.wake"  # called on commit when a lane has come due
+STOP_TASKS = "inbox_app.subagents.stop_tasks"  # a step of stopping or archiving a session: its tasks that wait never start
+
+# --- Sub-agents ------------------------------------------------------------------------------------------------
+_READING = ["agent_list", "agent_read", "list_files", "read_file", "search_files"]
+_WEB = ["web_fetch", "web_search"]
+# What ``subagent_type`` may name: instructions and tools to begin with. Ours among the tools are enforced; a runtime
+# that has tools of its own is told the others.
+SUBAGENT_PROFILES = {
+    "explore": {
+        "instructions": "Find out what is asked and report it with its sources. Change nothing.",
+        "tools": _READING,
+    },
+    "plan": {
+        "instructions": "Work out how to do what is asked: the steps, their order, what could go wrong. Change nothing.",
+        "tools": _READING,
+    },
+    "write": {
+        "instructions": "Make the change that is asked for, and nothing beyond it. Report what you changed and why.",
+        "tools": [*_READING, "agent_send", "edit_file", "write_file", "run_command"],
+    },
+    "verify": {
+        "instructions": "Check the claim or change you are given: try to prove it wrong. Report what you ran and what you saw.",
+        "tools": [*_READING, "run_command"],
+    },
+    "web": {
+        "instructions": "Answer from the web, with the address of each source. Say what you could not find.",
+        "tools": ["agent_list", "agent_read", *_WEB],
+    },
+}
+SUBAGENT_ISOLATIONS = ("none",)  # what the runtimes here can keep; one that works in a directory of its own adds its way
 
 # --- Django ----------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
@@ -290,6 +320,7 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "MessageKind": "inbox_app.models.Message.Kind",
         "MessageStatus": "inbox_app.models.Message.Status",
+        "SubagentTaskStatus": "inbox_app.models.SubagentTask.Status",
         "SessionKind": "sessions_app.models.Session.Kind",
         "SessionStatus": "sessions_app.pages.STATUSES",
     },

@@ -137,7 +137,7 @@ class SessionAdmin(ConsoleAdmin):
     )
     def stop(self, request: HttpRequest, form: PlainDialog, object_id: str) -> HttpResponse:
         session = self.row_of(request, object_id)
-        asked = actions.stop_session(session, now=database_now())
+        asked = actions.stop_session(session, now=database_now(), who=_name_of(request))
         if asked:
             self.log_change(request, session, "Asked to stop.")
         self.message_user(request, "Asked to stop." if asked else "Nothing of it was running.")
@@ -161,17 +161,21 @@ class SessionAdmin(ConsoleAdmin):
 
     @action(description="Stop", permissions=["act"])
     def stop_chosen(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:
-        self.act_on_chosen(request, queryset, lambda session: actions.stop_session(session, now=database_now()), done="Asked to stop")
+        self.act_on_chosen(request, queryset, lambda session: actions.stop_session(session, now=database_now(), who=_name_of(request)), done="Asked to stop")
 
     @action(description="Archive", permissions=["act"])
     def archive_chosen(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:
         self.act_on_chosen(request, queryset, lambda session: self._archive(request, session), done="Archived")
 
     def _archive(self, request: HttpRequest, session: Session) -> bool:
-        if not actions.archive_session(session, now=database_now()):
+        if not actions.archive_session(session, now=database_now(), who=_name_of(request)):
             return False
         self.log_change(request, session, "Archived.")
         return True
+
+
+def _name_of(request: HttpRequest) -> str:
+    return f"operator {request.user.get_username()}"
 
 
 def conversation_of(agent_id: str, *, before: str) -> dict[str, Any]:

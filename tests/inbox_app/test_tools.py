@@ -18,11 +18,11 @@ from tests.rest import Api, claimed, delivered, refused
 
 def test_the_tools_are_listed_as_function_calling_apis_take_them(town):
     listed = town.planner.api.get("/api/tools").json()["tools"]
-    assert [tool["name"] for tool in listed] == ["agent_list", "agent_read", "agent_send", "agent_stop"]
-    send = listed[2]["parameters"]
+    assert [tool["name"] for tool in listed] == ["agent", "agent_list", "agent_read", "agent_send", "agent_stop"]
+    send = listed[3]["parameters"]
     assert (send["type"], send["required"], send["additionalProperties"]) == ("object", ["agent_id", "message"], False)
     assert send["properties"]["message"] | {"description": ""} == {"type": "string", "maxLength": 20_000, "description": ""}
-    assert listed[0]["parameters"]["properties"]["status"]["enum"] == ["active", "recent"]
+    assert listed[1]["parameters"]["properties"]["status"]["enum"] == ["active", "recent"]
 
 
 def test_the_list_the_urls_and_the_turn_know_the_same_tools(town):

@@ -158,7 +158,7 @@ def test_content_is_kept_as_it_was(content):
     assert row(send(SessionFactory(), content=content).message).content == content
 
 
-@pytest.mark.parametrize("prefix", ["subagent-result-", "failure-", "remote-", "turn-"])
+@pytest.mark.parametrize("prefix", ["subagent-task-", "subagent-result-", "failure-", "remote-", "turn-"])
 def test_ids_that_are_ours_are_refused_and_taken_from_ourselves(prefix):
     """LOP-04."""
     target = SessionFactory()
