@@ -90,7 +90,7 @@ class Sessions(ApiView):
     def post(self, request: Request) -> Response:
         """Open a session. Its token is in this answer and never shown again."""
         asked = valid(serializers.NewSession, request.data)
-        project = _project(caller_of(request), slug=asked.pop("project", None))
+        project = project_meant(caller_of(request), slug=asked.pop("project", None))
         session, minted = actions.open_session_with_token(project, now=database_now(), **asked)
         return Response({**_rendered([session])[0], "token": minted.secret}, status=201)
 
@@ -144,13 +144,13 @@ def _readable(caller: Caller, agent_id: str) -> Session:
 def _listed(caller: Caller, *, project: str | None) -> Any:
     sessions = caller.sessions()
     if project is not None:
-        _project(caller, slug=project)
+        project_meant(caller, slug=project)
         sessions = sessions.filter(project=project)
     return sessions if caller.session is None else sessions.filter(pk=caller.session.pk)
 
 
-def _project(caller: Caller, *, slug: str | None) -> Project:
-    """The project that is meant: the caller's own, the named one, or the only one."""
+def project_meant(caller: Caller, *, slug: str | None) -> Project:
+    """The caller's own project, the named one, or the only one. Raises NotFound, Invalid."""
     open_projects = Project.objects.filter(archived_at=None)
     if caller.project_id is not None:
         open_projects = open_projects.filter(pk=caller.project_id)

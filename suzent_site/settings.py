@@ -263,9 +263,12 @@ def _redis_with(**timeouts: float) -> str:
     return REDIS_URL + ("&" if "?" in REDIS_URL else "?") + urlencode(timeouts)
 
 
+# Installations that share a Redis number must not take each other's tasks, which they could not even read.
+_installation = f"suzent-{hashlib.sha256(SECRET_KEY.encode()).hexdigest()[:8]}"
+WAKE_REDIS_URL = _redis_with(socket_timeout=0.5, socket_connect_timeout=0.5) if REDIS_URL else ""  # for who cannot wait
 CACHES = {
     "default": (
-        {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
+        {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": WAKE_REDIS_URL, "KEY_PREFIX": _installation}
         if REDIS_URL
         else {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "suzent_cache"}
     ),
@@ -274,8 +277,7 @@ CACHES = {
 
 # django-q2 only wakes and schedules: a task is never worth repeating, its contents are ids, its result is not kept.
 Q_CLUSTER = {
-    # Installations that share a Redis number must not take each other's tasks: they could not even read them.
-    "name": f"suzent-{hashlib.sha256(SECRET_KEY.encode()).hexdigest()[:8]}",
+    "name": _installation,
     "label": "Task queue",
     "workers": SUZENT_WORKERS,
     "timeout": None,
@@ -294,7 +296,6 @@ Q_CLUSTER = {
     # q2's pusher blocks for 1 s on Redis, so the socket must wait longer than that; wake.py has its own, shorter one
     **({"redis": _redis_with(socket_timeout=5, socket_connect_timeout=0.5)} if REDIS_URL else {"orm": "default"}),
 }
-WAKE_REDIS_URL = _redis_with(socket_timeout=0.5, socket_connect_timeout=0.5) if REDIS_URL else ""
 warnings.filterwarnings("ignore", message="Retry and timeout are misconfigured")  # timeout None is on purpose
 
 # --- REST ------------------------------------------------------------------------------------------------------
@@ -318,6 +319,8 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,  # what is sent may not be empty where what is answered may
     "PREPROCESSING_HOOKS": ["sessions_app.schema.one_of_each"],
     "ENUM_NAME_OVERRIDES": {
+        "CronAnnouncement": "sessions_app.cron.models.CronRun.Announcement",
+        "CronRunStatus": "sessions_app.cron.models.CronRun.Status",
         "MessageKind": "inbox_app.models.Message.Kind",
         "MessageStatus": "inbox_app.models.Message.Status",
         "SubagentTaskStatus": "inbox_app.models.SubagentTask.Status",

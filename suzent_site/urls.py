@@ -5,11 +5,12 @@ from django.urls import URLPattern, include, path
 
 from inbox_app.urls import urlpatterns as inbox_urls
 from peers_app.urls import urlpatterns as peers_urls
+from sessions_app.cron.urls import urlpatterns as cron_urls
 from sessions_app.urls import urlpatterns as sessions_urls
 from sessions_app.views import Docs, Schema, to_admin
 from suzent_site.health import healthz, readyz
 
-api = [*inbox_urls, *sessions_urls]
+api = [*inbox_urls, *sessions_urls, *cron_urls]
 
 
 def _with_slash(pattern: URLPattern) -> URLPattern:

@@ -107,8 +107,11 @@ def town(db):
     )
 
 
-OPERATOR = ("view_message", "change_message", "view_session", "add_session", "change_session")
-ONLOOKER = ("view_message", "view_session")
+OPERATOR = (
+    "view_message", "change_message", "view_session", "add_session", "change_session",
+    "view_cronjob", "add_cronjob", "change_cronjob", "view_cronrun",
+)  # fmt: skip
+ONLOOKER = ("view_message", "view_session", "view_cronjob", "view_cronrun")
 
 
 def staff(user_model, name, rights=()):

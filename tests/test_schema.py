@@ -6,6 +6,7 @@ Every operation is covered as soon as the schema has it. What one needs to be an
 
 from collections.abc import MutableMapping
 from random import Random
+from unittest import mock
 
 import pytest
 import schemathesis
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from schemathesis.checks import CHECKS
 from schemathesis.core.parameters import ParameterLocation as Place
 
+from tests.factories import CronJobFactory
 from tests.rest import claimed, delivered
 
 schema = schemathesis.openapi.from_dict(SchemaGenerator().get_schema(request=None, public=True))
@@ -29,6 +31,7 @@ KNOWN = {
     "message_id": ("m-1", "m-2", "m-3", "m-4"),
     "in_reply_to": ("m-1", "m-2", "m-3", "m-4"),
     "project": ("demo",),
+    "job_id": ("0123456789ab",),
 }
 CALLERS = ("project", "session", "operator")
 CSRF = "a" * 32
@@ -61,6 +64,8 @@ def busy(town):
     town.planner.api.send("third", "withdrawn", message_id="m-3")
     town.planner.api.post("/api/messages/m-3/withdraw")
     town.writer.api.send("third", "pending", message_id="m-4", in_reply_to="m-1")
+    with mock.patch("secrets.token_hex", return_value=KNOWN["job_id"][0]):
+        CronJobFactory(project=town.project)
     return town
 
 

@@ -60,7 +60,8 @@ def _wants_to_be_told(run: CronRun) -> bool:
 
 
 def _was_the_last(run: CronRun) -> bool:
-    return run.status == CronRun.Status.ERROR and not run.job.active and run.job.retry_count >= FAILURES_AT_MOST
+    failed_for_good = run.status == CronRun.Status.ERROR and run.attempt >= FAILURES_AT_MOST
+    return failed_for_good and not run.job.active
 
 
 def _put(run: CronRun) -> bool:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import structlog
-from django.db import transaction
 from django.db.models import F, Min
 
 from sessions_app import lanes, turns
@@ -27,7 +26,7 @@ from sessions_app.models import Session, Turn
 from sessions_app.runtimes.base import TurnInput
 from sessions_app.text import cut, storable
 from sessions_app.turns import Beginning, Mark
-from suzent_site.transactions import durable
+from suzent_site.transactions import durable, hint_on_commit
 
 LANE_PREFIX = "agent:cron-"
 SESSION_PREFIX = "cron-"
@@ -263,7 +262,7 @@ def _end(run: CronRun, status: CronRun.Status, *, now: datetime, result: str = "
     if not CronRun.objects.running().filter(pk=run.pk).update(status=status, finished_at=now, result=kept, error=why):
         return
     CronJob.objects.filter(pk=run.job_id).update(last_status=status, last_run_at=run.started_at, last_error=why)
-    transaction.on_commit(partial(_announce, run.pk), robust=True)
+    hint_on_commit(partial(_announce, run.pk))
 
 
 def _announce(run_id: int) -> None:
