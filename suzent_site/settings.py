@@ -94,7 +94,9 @@ RUNTIMES = {
 TOOLS = "inbox_app.tools.TurnTools"  # what turn.tools is
 TRANSPORTS = {  # how a message leaves, by Message.transport
     "local": "inbox_app.local.Local",
+    "suzent_peer": "peers_app.transport.PeerTransport",
 }
+MINUTELY = {"peers": "peers_app.probe.probe"}  # scheduled beside the engine's own: name and function
 READINESS = ["inbox_app.readiness.worker_answered"]  # what /readyz asks besides the database: (*, now) -> what is wrong
 AT_WEB_END = ["sessions_app.direct.close_web"]  # called, each in a thread, when the web server ends
 ERRANDS = ["peers_app.tasks.see_to_answers"]  # what the cluster's supervisor has queued beside, asked twice a second: (*, now)

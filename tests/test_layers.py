@@ -47,8 +47,8 @@ SLEEPERS = (
     "inbox_app/cluster/supervisor.py",
     "inbox_app/bench/",  # the bench command's measurements
 )
-# Rule 9: around one delivery (dispatcher) or direct turn, and around one pass of a worker loop (shift, watchdog).
-BORDERS = {"inbox_app/dispatcher.py", "sessions_app/direct.py", "inbox_app/shift.py", "inbox_app/cluster/watchdog.py"}
+# Rule 9: around one delivery (dispatcher, transport) or direct turn, and around one pass of a worker loop (shift, watchdog).
+BORDERS = {"inbox_app/dispatcher.py", "sessions_app/direct.py", "inbox_app/shift.py", "inbox_app/cluster/watchdog.py", "peers_app/transport.py"}
 
 
 @cache

@@ -50,11 +50,12 @@ class Wire:
 
 
 @contextmanager
-def wire(behave: Behave, *, host: str = "127.0.0.1", tls: bool = False) -> Iterator[Wire]:
+def wire(behave: Behave, *, host: str = "127.0.0.1", port: int = 0, tls: bool = False) -> Iterator[Wire]:
     """``tls``: the first bytes are left to ``behave``, which speaks TLS over them."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
-        listener.bind((host, 0))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
         listener.listen(64)
         served = Wire(behave, listener, tls)
         thread = threading.Thread(target=served.serve, daemon=True)

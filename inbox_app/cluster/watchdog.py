@@ -37,7 +37,7 @@ FORGOTTEN_AFTER = timedelta(days=1)  # a machine or container whose holders are 
 FAR_AHEAD = timedelta(minutes=3)  # a minutely sweep planned later than this was planned by a clock that has been set back
 AUXILIARIES = 3  # sentinel, monitor, pusher
 SWEEP = "sweep"
-MINUTELY = {SWEEP: "inbox_app.tasks.sweep", "cron": "sessions_app.cron.tasks.tick"}
+MINUTELY = {SWEEP: "inbox_app.tasks.sweep", "cron": "sessions_app.cron.tasks.tick", **settings.MINUTELY}
 
 log = structlog.get_logger(__name__)
 
