@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from django.http import StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from peers_app import checks, devices, grants, installation, pairing, wire
+from peers_app import checks, devices, grants, installation, pairing, streams, wire
+from peers_app.attachments import attachments_in
 from peers_app.authentication import DRIVING, NOTHING, READING, DeviceToken, InScope
 from peers_app.models import DeviceGrant
+from peers_app.streams import Stream
 from sessions_app.clock import database_now
 from sessions_app.exceptions import as_response
 
@@ -95,6 +99,31 @@ class WhoAmI(ChannelPath):
 
     def get(self, request: Request) -> Response:
         return Response({"ok": True, "peer_id": grant_of(request).device_id})
+
+
+class Inbound(ChannelPath):
+    """Asked twice: first it has the turn begun, then, when that has happened, it answers with the stream (see asgi.COME_BACK)."""
+
+    def post(self, request: Request) -> HttpResponseBase:
+        stream: Stream | None = getattr(request._request, "stream", None)
+        if stream is None:
+            stream = Stream(self._inbound(request))
+            request._request.stream = stream  # type: ignore[attr-defined]
+            response = Response()
+            response.come_back = stream.ready  # type: ignore[attr-defined]
+            return response
+        if stream.refusal is not None:
+            raise stream.refusal
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingHttpResponse(stream.blocks(), content_type="text/event-stream", headers=headers)
+
+    def _inbound(self, request: Request) -> streams.Inbound:
+        grant, now = grant_of(request), database_now()
+        fields = wire.inbound_in(self.body(request))
+        agent_id = wire.session_named(fields.get("chat_id"), default=grant.agent_id)
+        content = wire.content_in(fields)
+        files = attachments_in(fields.get("attachments"), grant=grant, came_from=request.META.get("REMOTE_ADDR", ""))
+        return streams.Inbound(grant, devices.opened(grant, agent_id, now=now), content, files, received_at=now)
 
 
 class GrantChanged(WirePath):

@@ -200,6 +200,14 @@ def session_named(chat_id: Any, *, default: str) -> str:
     return f"{default}:{name}"
 
 
+def inbound_in(body: bytes) -> dict[str, Any]:
+    """The fields of ``inbound``; unknown ones are ignored. Raises NotOurJSON."""
+    try:
+        return read_object(body)
+    except Invalid as error:
+        raise NotOurJSON from error
+
+
 def content_in(fields: dict[str, Any]) -> str:
     """The content of ``inbound``. Raises NoContent, Invalid."""
     content = fields.get("content")
