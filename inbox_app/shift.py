@@ -85,7 +85,10 @@ def _ready_nursery() -> Nursery:
     every suspect would hang as it connects. That is why a shift sees its crew out before it ends.
     """
     global _nursery  # noqa: PLW0603  # one a process, kept from shift to shift
-    if _nursery is None or not _nursery.usable():
+    if _nursery is not None and not _nursery.usable():
+        _nursery.close()
+        _nursery = None
+    if _nursery is None:
         _nursery = Nursery()
     return _nursery
 
@@ -212,9 +215,12 @@ class Shift:
         return answer
 
     def _after_death(self, work: Doable, died: Died) -> Ended:
-        if not self._nursery.usable():  # then it was not the message that killed its process
-            return Ended(setback=dispatcher.lost(died.how))
-        return Ended(setback=dispatcher.died_alone(work, died.how))
+        """Where the whole nursery died, it is not known who killed it, unless nobody else was in there."""
+        running = [run.work for run in list(self._runs.values())]
+        in_there = [other for other in running if not isinstance(other, Parcel) and other.alone]
+        if self._nursery.usable() or in_there == [work]:
+            return Ended(setback=dispatcher.died_alone(work, died.how))
+        return Ended(setback=dispatcher.lost(died.how))
 
     # --- settling ------------------------------------------------------------------------------------------------
     def _settle_ended(self) -> bool:

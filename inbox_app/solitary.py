@@ -1,8 +1,9 @@
 """Turns of suspects, each in a process of its own: if it dies, it takes nobody along.
 
-A nursery process is forked once per worker, before the worker has threads; it stays single-threaded and forks a child
-for each suspect in a few milliseconds. The child gets one end of a socket pair: it says its pid, then how the turn
-ended; an end of file without that means that it died. Whoever is left without a parent ends at once.
+A nursery process is forked once per worker, before the worker has threads; it stays single-threaded and forks a keeper
+for each suspect in a few milliseconds, in a session of its own, and the keeper forks the child: so a child that kills
+its parent or its process group reaches no other's. The child gets one end of a socket pair: it says its pid, then how
+the turn ended; an end of file without that means that it died. Whoever is left without a parent ends at once.
 """
 
 from __future__ import annotations
@@ -66,6 +67,10 @@ class Nursery:
         with suppress(ChildProcessError):
             return os.waitpid(self._pid, os.WNOHANG) == (0, 0)
         return False
+
+    def close(self) -> None:
+        """It ends, and each of its children with it."""
+        self._control.close()
 
     def run(self, work: Doable, stop: threading.Event, *, seconds: float) -> Ended | Died | None:
         """Run the turn in a child. None: it did not end in time and was killed. Raises NurseryGone."""
@@ -132,9 +137,22 @@ def _keep_nursery(control: socket.socket, parents: socket.socket, *, parent: int
         nursery = os.getpid()
         if os.fork() == 0:
             control.close()
-            _run_child(frame, socket.socket(fileno=descriptors[0]), parent=nursery)
+            _keep_child(frame, socket.socket(fileno=descriptors[0]), parent=nursery)
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _keep_child(frame: bytes, shift: socket.socket, *, parent: int) -> None:
+    die_with_parent(parent)
+    os.setsid()
+    keeper = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _run_child(frame, shift, parent=keeper)
+    shift.close()  # so that its end is the child's
+    with suppress(ChildProcessError):  # the kernel has reaped it
+        os.waitpid(child, 0)
+    os._exit(0)
 
 
 def _run_child(frame: bytes, shift: socket.socket, *, parent: int) -> None:

@@ -1,7 +1,11 @@
 """Runtimes that misbehave, for the tests of the engine. ``RUNTIMES`` names them for ``settings.RUNTIMES``."""
 
+import os
+import signal
 import sys
 import threading
+import time
+from pathlib import Path
 
 from sessions_app.runtimes.base import Runtime, TurnResult, Unavailable
 from suzent_site.errors import SuzentError
@@ -32,6 +36,27 @@ class StopsAngrily(Runtime):
 class Quits(Runtime):
     def run(self, turn):
         sys.exit(3)
+
+
+class KillsItsParent(Runtime):
+    def run(self, turn):
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+        return TurnResult("its parent was no use to it")
+
+
+class KillsItsGroup(Runtime):
+    def run(self, turn):
+        os.kill(0, signal.SIGKILL)
+        return TurnResult("it has no group")
+
+
+class KillsItsNursery(Runtime):
+    def run(self, turn):
+        stat = Path(f"/proc/{os.getppid()}/stat").read_text(encoding="utf-8")
+        os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
+        time.sleep(60)
+        return TurnResult("its nursery was no use to it")
 
 
 class Raises(Runtime):
@@ -73,5 +98,8 @@ class SaysUnstorable(Runtime):
 
 RUNTIMES = {
     name: f"{__name__}.{name}"
-    for name in ("Hanging", "StopsAngrily", "Quits", "Raises", "Away", "SaysParts", "SaysNothing", "AnswersNone", "SaysText", "SaysUnstorable")
+    for name in (
+        "Hanging", "StopsAngrily", "Quits", "KillsItsParent", "KillsItsGroup", "KillsItsNursery", "Raises", "Away", "SaysParts",
+        "SaysNothing", "AnswersNone", "SaysText", "SaysUnstorable",
+    )
 }

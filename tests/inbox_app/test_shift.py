@@ -26,7 +26,7 @@ _own_nursery = []
 def effects_file(tmp_path_factory):
     yield tmp_path_factory.mktemp("shift") / "effects"
     for nursery in _own_nursery:
-        nursery._control.close()  # it ends with its socket
+        nursery.close()
 
 
 @pytest.fixture(autouse=True)
@@ -334,9 +334,9 @@ def test_a_shift_leaves_a_thread_behind_that_hangs():
 # --- suspects --------------------------------------------------------------------------------------------------
 
 
-def suspect(content):
+def suspect(content, runtime="scripted"):
     """Its first try was lost with its worker."""
-    message = send(target(), content)
+    message = send(target(runtime), content)
     claimed(message, owner="gone")
     lanes.end_leases("gone", now=database_now())
     return message
@@ -357,6 +357,21 @@ def test_a_suspect_that_kills_its_process_takes_nobody_along():
     assert row(message).losses == len(outcomes(message)) >= 2
     assert (row(message).attempts, set(outcomes(message))) == (0, {"lost"})
     assert [outcomes(other) for other in others] == [["delivered"]] * 3
+
+
+def test_suspects_that_kill_who_watches_over_them_take_nobody_along_and_end_as_worker_died():
+    """LSE-07."""
+    killers, other = [suspect("x", runtime=runtime) for runtime in ("KillsItsParent", "KillsItsGroup")], suspect("!sleep 2")
+    shifts_until_settled(*killers, other)
+    assert [(row(killer).reason, row(killer).losses, row(killer).attempts) for killer in killers] == [("worker_died", 4, 0)] * 2
+    assert outcomes(other) == ["lost", "delivered"]
+
+
+def test_a_suspect_that_kills_the_nursery_of_its_worker_ends_as_worker_died():
+    """LSE-07: while nobody else was in there, it is known who it was."""
+    message = suspect("x", runtime="KillsItsNursery")
+    shifts_until_settled(message)
+    assert (row(message).reason, row(message).attempts) == ("worker_died", 0)
 
 
 def test_a_suspect_can_be_stopped():
