@@ -36,4 +36,4 @@ def check_message_id(message_id: str, *, ours: bool = False, field: str = "messa
     if not re.fullmatch(MESSAGE_ID, message_id):
         raise Invalid(field, "must be 1 to 128 of A-Z a-z 0-9 _ . : -")
     if not ours and message_id.startswith(OUR_PREFIXES):
-        raise Invalid(field, f"must not begin with {', '.join(OUR_PREFIXES)}: those are ours")
+        raise Invalid(field, f"must not begin with one of ours ({', '.join(OUR_PREFIXES)})")

@@ -238,7 +238,7 @@ def _free_to_choose(agent_id: str) -> str:
     if not re.fullmatch(AGENT_ID, agent_id):
         raise Invalid("agent_id", "must be 1 to 128 of A-Z a-z 0-9 _ . : - and begin with a letter or digit")
     if agent_id.lower().startswith(RESERVED_PREFIXES):
-        raise Invalid("agent_id", f"must not begin with {', '.join(RESERVED_PREFIXES)}: those are ours")
+        raise Invalid("agent_id", f"must not begin with one of ours ({', '.join(RESERVED_PREFIXES)})")
     return agent_id
 
 

@@ -5,8 +5,9 @@ The engine owns its rows: a page shows them and an action calls a verb of the en
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
@@ -14,6 +15,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import SuspiciousOperation
 from django.core.paginator import Paginator
+from django.db import models
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.templatetags.static import static
@@ -48,6 +50,14 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]  # generic in the st
         return counted(self.object_list)
 
 
+class JSONText(forms.JSONField):
+    """What is shown again after a refusal can be sent: half of a surrogate pair stays the escape that it came as."""
+
+    def prepare_value(self, value: Any) -> Any:
+        shown = super().prepare_value(value)
+        return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", shown) if isinstance(shown, str) else shown
+
+
 class _OwnTransactions(admin.ModelAdmin):  # type: ignore[type-arg]
     """Django wraps a form's page in a transaction; a verb of the engine has its own, and that one must be outermost."""
 
@@ -65,6 +75,7 @@ class _OwnTransactions(admin.ModelAdmin):  # type: ignore[type-arg]
 class ConsoleAdmin(ModelAdmin, _OwnTransactions):
     """The base of every page of ours: capped counts, no deletion, verbs in transactions of their own."""
 
+    formfield_overrides: ClassVar[dict[type[models.Field[Any, Any]], dict[str, Any]]] = {models.JSONField: {"form_class": JSONText}}
     paginator = CappedPaginator
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER  # a count beside every filter would read every row

@@ -80,12 +80,12 @@ class SessionAdmin(ConsoleAdmin):
         editable = self.has_change_permission(request, obj)
         told = ["title", "runtime", "config"] if editable else ["shown_title", "runtime", "shown_config"]
         if editable and hides(obj.title):
-            told.insert(1, "shown_title")
+            told.insert(1, "laid_open_title")
         return ("agent_id", "project", *told, "kind", "parent", "archived_at", "created_at", "updated_at")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Session | None = None) -> tuple[str, ...]:
         made = ("agent_id", "project", "kind", "parent", "archived_at", "created_at", "updated_at")
-        return () if obj is None else (*made, "shown_title", "shown_config")
+        return () if obj is None else (*made, "shown_title", "laid_open_title", "shown_config")
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return super().has_change_permission(request, obj) and getattr(obj, "archived_at", None) is None
@@ -109,6 +109,10 @@ class SessionAdmin(ConsoleAdmin):
     @display(description="Title")
     def shown_title(self, obj: Session) -> SafeString:
         return in_a_line(obj.title, limit=60)
+
+    @display(description="What the title hides")
+    def laid_open_title(self, obj: Session) -> SafeString:
+        return in_a_line(obj.title, limit=len(obj.title))
 
     @display(description="Config")
     def shown_config(self, obj: Session) -> SafeString:

@@ -89,7 +89,7 @@ def test_a_session_without_an_id_gets_one(browser):
     ("field", "value"),
     [
         ("agent_id", "ses_mine"), ("agent_id", "a b"), ("agent_id", "peer:1"), ("agent_id", "x" * 129), ("title", "x" * 201),
-        ("runtime", "magic"), ("config", "["), ("config", "[1]"), ("config", '{"a": "\\u0000"}'), ("project", "nowhere"),
+        ("runtime", "magic"), ("config", "["), ("config", "[1]"), ("config", '{"a": "\\u0000"}'), ("config", '{"\\ud800": "\\udfff"}'), ("project", "nowhere"),
         ("config", '{"a": NaN}'), ("config", '{"batch": 0}'),
     ],
 )  # fmt: skip
@@ -107,6 +107,14 @@ def test_an_id_in_use_is_refused(browser):
     taken = SessionFactory(agent_id="planner", title="Mine")
     assert errors_of(browser.post(f"{SESSIONS}add/", a_session(taken.project)))
     assert Session.objects.get().title == "Mine"
+
+
+def test_what_a_title_hides_is_laid_open_beside_its_field_and_nothing_is_shown_twice(browser):
+    SessionFactory(agent_id="plain", title="Plans"), SessionFactory(agent_id="sly", title="Plans\u202e")
+    plain, sly = (browser.get(f"{SESSIONS}{agent_id}/change/").content.decode() for agent_id in ("plain", "sly"))
+    assert "What the title hides" not in plain
+    assert "What the title hides" in sly
+    assert "U+202E" in sly
 
 
 @pytest.mark.django_db(transaction=True)
