@@ -1,0 +1,75 @@
+"""Two real installations and a link that loses answers: each message exactly one turn on the other side, in order.
+
+The long form, of which the issue speaks: SUZENT_PEER_MESSAGES=1000 SUZENT_PEER_RESTARTS=5.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.acceptance.peers.cutting_proxy import cutting_proxy
+
+pytestmark = pytest.mark.processes
+
+MESSAGES = int(os.environ.get("SUZENT_PEER_MESSAGES", "30"))
+RESTARTS = int(os.environ.get("SUZENT_PEER_RESTARTS", "1"))
+LOSES = 0.2
+SHRUNK = {"SUZENT_PEER_BACKOFF_CAP": "1", "SUZENT_LEASE_SECONDS": "3"}  # of 4 hours and 30 seconds
+
+
+def pair(near, far, url):
+    """Both operators agree, by commands; the address of ``far`` as ``near`` knows it."""
+    near.command("peer", "ask", url, "--project", "office")
+    [request] = far.command("grant", "list")
+    far.command("grant", "approve", request["request_id"], "--project", "office")
+    near.wait_for(lambda: near.one("SELECT state FROM peers_app_peer") == "ready", within=30)
+    return f"peer:{near.one('SELECT peer_id FROM peers_app_peer')}"
+
+
+def turns_of(far):
+    """What the device's session was asked, in order."""
+    asked = far.rows("SELECT text FROM sessions_app_transcriptentry WHERE session_id LIKE 'suzent:%' AND role = 'user' ORDER BY seq")
+    return [text for (text,) in asked]
+
+
+def restart(*sites):
+    """As a power cut would."""
+    for site in sites:
+        site.kill(*site.everyone)
+    for site in sites:
+        site.wait_until_gone(*site.seen, within=20)
+        site.start("up")
+    for site in sites:
+        site.wait_for(site.is_ready, within=60)
+
+
+def unsettled(site):
+    return site.one("SELECT count(*) FROM agent_inbox_messages WHERE lane IS NOT NULL")
+
+
+def test_per_01_per_14_a_link_that_loses_answers_and_sides_that_die_double_and_lose_nothing(make_site):
+    near, far = make_site(**SHRUNK), make_site(**SHRUNK)
+    for site in (near, far):
+        site.start("up")
+    for site in (near, far):
+        site.wait_for(site.is_ready, within=60)
+        site.command("project", "create", "office")
+    token = near.command("session", "create", "--project", "office", "--id", "planner")["token"]
+    with cutting_proxy(far.port, loses=LOSES) as proxy:
+        peer = pair(near, far, proxy.url)
+        began = time.monotonic()
+        sent = [f"message {number}" for number in range(MESSAGES)]
+        for number, text in enumerate(sent, 1):
+            near.send(token, peer, text)
+            if number % (MESSAGES // RESTARTS) == 0:
+                restart(far, near)
+        near.wait_for(lambda: unsettled(near) == 0, within=60 + MESSAGES)
+        far.wait_for(lambda: unsettled(far) == 0, within=60)
+        seconds = time.monotonic() - began
+    assert turns_of(far) == sent
+    assert near.rows("SELECT status, count(*) FROM agent_inbox_messages GROUP BY status") == [("delivered", MESSAGES)]
+    assert proxy.seen["lost"] > 0
+    print(f"{MESSAGES} messages, {RESTARTS} restarts of each side, answers {dict(proxy.seen)}, {seconds:.1f} s")  # noqa: T201
