@@ -192,19 +192,14 @@ def test_an_archived_session_is_told_by_its_status():
 
 
 # --- sessions ----------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("chat_id", ["planner", "a" * 64, "A_b-1"])
-def test_a_plain_name_is_a_session_of_the_device(chat_id):
+def test_a_device_names_its_own_sessions_by_a_plain_name_or_in_full():
     device = a_device()
-    found = events(call(device, {"content": "Hello.", "chat_id": chat_id}))
-    assert found[0]["threadId"] == f"{device.agent_id}:{chat_id}"
-    assert lines(f"{device.agent_id}:{chat_id}")[0] == ("user", "Hello.")
-
-
-@pytest.mark.parametrize("spelled", ["{own}", "{own}:notes", None, ""])
-def test_the_devices_own_sessions_can_be_named_in_full(spelled):
-    device = a_device()
-    chat_id = spelled and spelled.replace("{own}", device.agent_id)
-    assert events(call(device, {"content": "Hello.", "chat_id": chat_id}))[0]["threadId"] == (chat_id or device.agent_id)
+    own = device.agent_id
+    for chat_id, agent_id in [
+        (None, own), ("", own), (own, own), ("planner", f"{own}:planner"), (f"{own}:planner", f"{own}:planner"), ("a" * 64, f"{own}:{'a' * 64}"),
+    ]:  # fmt: skip
+        assert events(call(device, {"content": "Hello.", "chat_id": chat_id}))[0]["threadId"] == agent_id
+    assert [len(lines(agent_id)) for agent_id in (own, f"{own}:planner", f"{own}:{'a' * 64}")] == [6, 4, 2]
 
 
 # --- attachments -------------------------------------------------------------------------------------------------
@@ -229,10 +224,10 @@ def test_an_attachment_is_pulled_from_the_device_with_its_own_token():
         assert file.read() == b"bytes"
 
 
-@pytest.mark.parametrize("served", [(302, b"bytes"), (404, b"bytes"), (200, b"byte"), (200, b"bytes!"), (500, b"")])
-def test_an_attachment_that_is_not_as_it_was_said_ends_the_call_before_the_turn(served):
+def test_an_attachment_that_is_not_as_it_was_said_ends_the_call_before_the_turn():
     device = a_device()
-    with far_device(**{FILE: served}) as far:
-        answer = call(device, attached(far.url + FILE))
-    assert (answer.status, list(answer.json())) == (502, ["error"])
+    for served in ((302, b"bytes"), (404, b"bytes"), (200, b"byte"), (200, b"bytes!"), (500, b"")):
+        with far_device(**{FILE: served}) as far:
+            answer = call(device, attached(far.url + FILE))
+        assert (answer.status, list(answer.json())) == (502, ["error"])
     assert not Turn.objects.exists()
