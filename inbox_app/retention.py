@@ -25,7 +25,8 @@ from typing import Any, TypeVar, cast
 from django.conf import settings
 from django.contrib.sessions.models import Session as ConsoleSession
 from django.db.models import Exists, Model, OuterRef, QuerySet
-from django_q.models import Task
+from django_q.conf import Conf
+from django_q.models import OrmQ, Task
 
 from inbox_app.drain import draining
 from inbox_app.models import Attempt, DedupeKey, Intervention, Message
@@ -39,6 +40,7 @@ from suzent_site.transactions import durable
 BATCH_SECONDS = 0.02  # for which one transaction should keep others waiting; the batches become larger or smaller accordingly
 SMALLEST, FIRST, LARGEST = 20, 50, 500  # rows in a batch
 SHARE = 1 / 3  # of the time in which a purge works; the rest it leaves to others
+TAKEN_FOR = timedelta(hours=1)  # then a task's place in the queue goes; one that still runs does not need it
 PORTION = 5.0  # seconds that the minutely sweep may spend here
 
 Row = TypeVar("Row", bound=Model)
@@ -213,6 +215,14 @@ def _old_task_results(before: Before, staying: Staying) -> Any:  # django-q2 has
     return Task.objects.filter(stopped__lt=before.rows)
 
 
+def _taken_tasks(before: Before, staying: Staying) -> Any:
+    """Places in the ORM broker's queue whose tasks were taken and never ended: their worker was killed.
+
+    q2 would wait RETRY for each and then run a hint that is a week old. Until somebody takes it a place is locked till now.
+    """
+    return OrmQ.objects.filter(lock__gt=before.now, lock__lt=before.now + timedelta(seconds=Conf.RETRY) - TAKEN_FOR)
+
+
 def _expired_console_sessions(before: Before, staying: Staying) -> QuerySet[ConsoleSession]:
     return ConsoleSession.objects.filter(expire_date__lt=before.now)
 
@@ -270,6 +280,10 @@ def _remove_task_results(ids: Sequence[str], before: Before) -> Gone:
     return Gone(task_results=_delete(Task.objects.filter(pk__in=ids)))
 
 
+def _remove_taken_tasks(ids: Sequence[int], before: Before) -> Gone:
+    return Gone(taken_tasks=_delete(OrmQ.objects.filter(pk__in=ids)))
+
+
 def _remove_console_sessions(ids: Sequence[str], before: Before) -> Gone:
     return Gone(console_sessions=_delete(ConsoleSession.objects.filter(pk__in=ids, expire_date__lt=before.now)))
 
@@ -280,6 +294,7 @@ KINDS = (
     Kind("markers", _old_markers, "created_at", _remove_markers),
     Kind("dedupe_keys", _old_keys, "settled_at", _remove_keys),
     Kind("task_results", _old_task_results, "stopped", _remove_task_results),
+    Kind("taken_tasks", _taken_tasks, "lock", _remove_taken_tasks),
     Kind("console_sessions", _expired_console_sessions, "expire_date", _remove_console_sessions),
 )
 NAMES = ("messages", "attempts", "interventions", *(kind.name for kind in KINDS[1:]))

@@ -97,7 +97,7 @@ TRANSPORTS = {  # how a message leaves, by Message.transport
     "suzent_peer": "peers_app.transport.PeerTransport",
 }
 MINUTELY = {"peers": "peers_app.probe.probe"}  # scheduled beside the engine's own: name and function
-READINESS = ["inbox_app.readiness.worker_answered"]  # what /readyz asks besides the database: (*, now) -> what is wrong
+READINESS = ["inbox_app.readiness.worker_answered"]  # what /readyz asks besides the database: () -> what is wrong
 AT_WEB_END = ["sessions_app.direct.close_web"]  # called, each in a thread, when the web server ends
 ERRANDS = ["peers_app.tasks.see_to_answers"]  # what the cluster's supervisor has queued beside, asked twice a second: (*, now)
 WAKE = "inbox_app.wake.wake"  # called on commit when a lane has come due

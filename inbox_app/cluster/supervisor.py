@@ -19,21 +19,26 @@ from django_q.cluster import Cluster
 from inbox_app.cluster import task_counter
 from inbox_app.cluster.watchdog import Watchdog, make_schedules
 from inbox_app.drain import request_drain
+from inbox_app.readiness import a_cluster_has_ended
 from sessions_app.clock import database_now
+from sessions_app.models import Holder
 from suzent_site.broker import broker_error
 from suzent_site.errors import first_line
 from suzent_site.processes import (
     Bell,
     adopt_orphans,
+    boot_id,
     children,
     descendants,
     die_with_parent,
     inherit_death_with_parent,
     reap,
+    this_host,
 )
 
 PASS = 0.5  # seconds between two looks of the watchdog
-LAST_ORDERS = 5.0  # seconds past the grace period until the group is killed
+LAST_ORDERS = 5.0  # seconds until the group is killed, past the grace period or once no turn runs in it any more
+LAST_LOOKS = 0.2  # seconds between looks whether a group that was told to stop has ended
 LONG_LIFE = 10.0  # seconds; a group that lived shorter is started again later and later
 LONGEST_PAUSE = 5.0  # seconds
 
@@ -127,12 +132,19 @@ class Supervisor:
         if self.group.running:
             log.info("stopping", grace=self.grace)
             self.group.finish()
+            self._see_it_end()
+        _tell_of_the_end()
+
+    def _see_it_end(self) -> None:
+        """q2 may be wedged, if one of its processes was killed just before: then only running turns are worth a wait."""
         give_up_at = time.monotonic() + self.grace + LAST_ORDERS
         while self.group.running and time.monotonic() < give_up_at:
-            self.bell.sleep(0.1)
+            if not _holds_lanes(self.group.members()):
+                give_up_at = min(give_up_at, time.monotonic() + LAST_ORDERS)
+            self.bell.sleep(LAST_LOOKS)
             self.group.collect()
         if self.group.running:
-            log.warning("group_killed", reason="it did not end within the grace period")
+            log.warning("group_killed", reason="it did not end in time, or had nothing to end any more")
             self.group.kill()
 
     def _start(self) -> None:
@@ -159,6 +171,22 @@ def _database_error() -> str:
         connections.close_all()
         return first_line(error)
     return ""
+
+
+def _holds_lanes(pids: frozenset[int]) -> bool:
+    """Whether one of these processes holds lanes; while the database cannot say, it might."""
+    try:
+        return Holder.objects.filter(host=this_host(), boot_id=boot_id(), pid__in=pids).exists()
+    except DatabaseError:
+        connections.close_all()
+        return True
+
+
+def _tell_of_the_end() -> None:
+    try:
+        a_cluster_has_ended(now=database_now())
+    except DatabaseError as error:
+        log.warning("end_not_noted", error=first_line(error))
 
 
 def _be_the_group(supervisor: int) -> NoReturn:

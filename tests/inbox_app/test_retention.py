@@ -7,7 +7,8 @@ import pytest
 from django.contrib.sessions.models import Session as ConsoleSession
 from django.db import connection
 from django.utils import timezone
-from django_q.models import Task
+from django_q.conf import Conf
+from django_q.models import OrmQ, Task
 
 from inbox_app import dispatcher, retention, tasks, transitions
 from inbox_app.deliveries import Acknowledgement, Draft, Setback
@@ -60,7 +61,7 @@ def test_what_settled_before_the_retention_goes_with_its_attempts_interventions_
     transitions.withdraw(MessageFactory(), who="olga", by_sender=True, now=database_now())
     gone = purge().gone
     assert gone | {"attempts": 0, "turns": 0} == {
-        "messages": 3, "attempts": 0, "interventions": 2, "turns": 0, "markers": 0, "dedupe_keys": 0, "task_results": 0,
+        "messages": 3, "attempts": 0, "interventions": 2, "turns": 0, "markers": 0, "dedupe_keys": 0, "task_results": 0, "taken_tasks": 0,
         "console_sessions": 0,
     }
     assert gone["attempts"] == gone["turns"] == 7
@@ -117,6 +118,16 @@ def test_results_of_queue_tasks_and_expired_console_sessions_go():
     gone = purge(later=timedelta(0)).gone
     assert (gone["task_results"], gone["console_sessions"]) == (1, 1)
     assert (Task.objects.count(), ConsoleSession.objects.get().session_key) == (1, "new")
+
+
+def test_a_task_whose_worker_was_killed_leaves_the_queue_and_one_that_waits_or_runs_stays():
+    """q2 marks a task as taken by a lock until RETRY from then."""
+    now = timezone.now()
+    locks = {"waits": now - day, "runs": now + timedelta(seconds=Conf.RETRY), "killed": now + timedelta(seconds=Conf.RETRY, hours=-2)}
+    for name, lock in locks.items():
+        OrmQ.objects.create(key="k", payload=name, lock=lock)
+    assert purge(later=timedelta(0)).gone["taken_tasks"] == 1
+    assert set(OrmQ.objects.values_list("payload", flat=True)) == {"waits", "runs"}
 
 
 # --- ids -------------------------------------------------------------------------------------------------------
