@@ -70,4 +70,4 @@ def judge(message: Message, evidence: Evidence, *, now: datetime) -> Judgement:
 
 
 def time_out_words(message: Message) -> str:
-    return f"it did not end within its {message.payload.get('timeout', 0):g} seconds"
+    return f"it did not end within {message.payload.get('timeout', 0):g} s of its start"

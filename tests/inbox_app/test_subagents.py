@@ -389,7 +389,7 @@ def ending_time_out(town):
     task = give(town.planner, "!sleep 60", timeout=5)
     work = begin(task)
     transitions.release(work, dispatcher.timed_out(work), now=database_now() + timedelta(seconds=6))
-    return task, "timed_out", "timed_out: it did not end within its 5 seconds"
+    return task, "timed_out", "timed_out: it did not end within 5 s of its start"
 
 
 def ending_empty(town):
@@ -567,7 +567,7 @@ def test_a_task_that_fails_is_tried_again_only_until_its_time_is_over(town):
     assert (message.status, message.available_at <= began + timedelta(seconds=5)) == ("pending", True)
     assert Lane.objects.get(key=task.child.lane_key).due_at <= message.valid_until
     play(passes=2, now=began + timedelta(seconds=10))
-    assert results_for(town.planner) == ["timed_out: it did not end within its 1.5 seconds"]
+    assert results_for(town.planner) == ["timed_out: it did not end within 1.5 s of its start"]
     assert message_of(task).reason == "timeout"
 
 
@@ -576,7 +576,7 @@ def test_a_task_whose_runtime_is_away_ends_with_its_time(town):
     began = database_now()
     finish(begin(task))
     play(passes=2, now=began + timedelta(minutes=1))
-    assert [state_and_reason(content) for content in results_for(town.planner)] == ["timed_out: it did not end within its 30 seconds"]
+    assert [state_and_reason(content) for content in results_for(town.planner)] == ["timed_out: it did not end within 30 s of its start"]
 
 
 def test_the_sweep_ends_a_task_whose_lane_nobody_may_take(town):
