@@ -23,6 +23,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 from inbox_app import console, transitions
 from inbox_app.models import Attempt, Intervention, Message, Wake
 from inbox_app.querysets import MessageQuerySet
+from inbox_app.subagents_admin import family_of
 from sessions_app.admin.clock import WithClock
 from sessions_app.admin.lanes import LaneAdmin
 from sessions_app.admin.sessions import SessionAdmin
@@ -310,9 +311,15 @@ def waiting_in(lane: Any) -> Any:
 
 class SessionsWithMail(SessionAdmin):
     list_display = (*SessionAdmin.list_display, "waiting")
+    change_form_outer_after_template = "admin/inbox_app/session/page.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Session]:
         return super().get_queryset(request).annotate(mail=waiting_in(Concat(Value("agent:"), OuterRef("agent_id"))))
+
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> HttpResponse:
+        if (session := kwargs.get("obj")) is not None:
+            context["family"] = family_of(session)
+        return super().render_change_form(request, context, *args, **kwargs)
 
     @display(description="Unsettled mail")
     def waiting(self, obj: Session) -> SafeString | str:

@@ -129,6 +129,7 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
         _group("Deliver", [("Messages", "inbox_app_message", "mail"), ("Lanes", "sessions_app_lane", "route")], request),
         _group("Agents", [
             ("Sessions", "sessions_app_session", "forum"),
+            ("Sub-agents' tasks", "inbox_app_subagenttask", "account_tree"),
             ("Turns", "sessions_app_turn", "play_arrow"),
             ("Projects", "sessions_app_project", "folder"),
             ("Tokens", "sessions_app_apitoken", "key"),
