@@ -6,7 +6,8 @@ purge that is killed or stopped has done its whole batches, and the next one goe
 * a message goes a while after it settled, with its attempts, and leaves its dedupe key in the same transaction;
 * a turn goes when no attempt is left that it was run for;
 * a marker goes when the row of its message is gone: who may be delivered again is never without it;
-* a dedupe key goes after its marker, and not before the message whose turn sent it: that turn may run again.
+* a dedupe key goes after its marker, and not before the message whose turn sent it: that turn may run again;
+* a sub-agent's task goes as late as a dedupe key: a turn that is run again is answered with it.
 
 So whoever has a marker has a message or a key, and ``accept`` needs to look at these two only.
 """
@@ -29,8 +30,8 @@ from django_q.conf import Conf
 from django_q.models import OrmQ, Task
 
 from inbox_app.drain import draining
-from inbox_app.models import Attempt, DedupeKey, Intervention, Message
-from inbox_app.querysets import MessageQuerySet
+from inbox_app.models import Attempt, DedupeKey, Intervention, Message, SubagentTask
+from inbox_app.querysets import MessageQuerySet, SubagentTaskQuerySet
 from sessions_app import turns
 from sessions_app.models import DeliveryMarker, Turn
 from sessions_app.querysets import MarkerQuerySet, TurnQuerySet
@@ -211,6 +212,10 @@ def _forgettable(rows: QuerySet[Row], before: Before, staying: Staying) -> Query
     return rows.filter(~Exists(marker), ~Exists(cause), settled_at__lt=before.ids)
 
 
+def _old_tasks(before: Before, staying: Staying) -> SubagentTaskQuerySet:
+    return SubagentTask.objects.ended_before(before.ids)
+
+
 def _old_task_results(before: Before, staying: Staying) -> Any:  # django-q2 has no types
     return Task.objects.filter(stopped__lt=before.rows)
 
@@ -276,6 +281,10 @@ def _remove_keys(ids: Sequence[int], before: Before) -> Gone:
     return Gone(dedupe_keys=_delete(DedupeKey.objects.settled_before(before.ids).filter(pk__in=ids)))
 
 
+def _remove_tasks(ids: Sequence[int], before: Before) -> Gone:
+    return Gone(subagent_tasks=_delete(SubagentTask.objects.ended_before(before.ids).filter(pk__in=ids)))
+
+
 def _remove_task_results(ids: Sequence[str], before: Before) -> Gone:
     return Gone(task_results=_delete(Task.objects.filter(pk__in=ids)))
 
@@ -293,6 +302,7 @@ KINDS = (
     Kind("turns", _old_turns, "finished_at", _remove_turns),
     Kind("markers", _old_markers, "created_at", _remove_markers),
     Kind("dedupe_keys", _old_keys, "settled_at", _remove_keys),
+    Kind("subagent_tasks", _old_tasks, "ended_at", _remove_tasks),
     Kind("task_results", _old_task_results, "stopped", _remove_task_results),
     Kind("taken_tasks", _taken_tasks, "lock", _remove_taken_tasks),
     Kind("console_sessions", _expired_console_sessions, "expire_date", _remove_console_sessions),
