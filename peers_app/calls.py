@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from peers_app import wire
+from peers_app.client import Line
 from suzent_site import outbound
 from suzent_site.addresses import AddressRefused, Reach
 from suzent_site.errors import Invalid, SuzentError
@@ -78,26 +79,15 @@ def poll(base_url: str, request_id: str) -> Polled:
         return Polled(Standing.UNKNOWN, why=error.detail)
 
 
-def offer(base_url: str, token: str, *, name: str, our_url: str, our_token: str) -> None:
+def offer(line: Line, *, name: str, our_url: str, our_token: str) -> None:
     """Offer the reverse direction. Raises AddressRefused, Unreachable, PeerRefused, NotAPeer."""
     answer = outbound.call(
-        "POST", f"{base_url}/nodes/peer-offer", reach=Reach.OPERATOR, timeouts=PATIENT, limit=ANSWER_LIMIT,
-        json={"name": name, "base_url": our_url, "token": our_token}, headers=bearer(token),
+        "POST", f"{line.base_url}/nodes/peer-offer", reach=Reach.OPERATOR, timeouts=PATIENT, limit=ANSWER_LIMIT,
+        json={"name": name, "base_url": our_url, "token": our_token}, headers=bearer(line.token),
     )  # fmt: skip
     told = _object_in(answer)
     if answer.status != 200 or told.get("success") is not True:
         raise PeerRefused(f"The device there refused: {_said(told, answer)}")
-
-
-def is_refused(base_url: str, token: str) -> bool:
-    """Whether the device there does not know our token any more. False where it cannot be asked: unreachable is not revoked."""
-    try:
-        answer = outbound.call(
-            "GET", f"{base_url}/channels/suzent/whoami", reach=Reach.OPERATOR, headers=bearer(token), timeouts=BRIEF, limit=ANSWER_LIMIT
-        )
-    except (AddressRefused, Unreachable):
-        return False
-    return answer.status in {401, 403} or _names_nobody(answer)
 
 
 def hint(callback_url: str) -> None:
@@ -135,15 +125,6 @@ def _object_in(answer: Answer) -> dict[str, Any]:
     if not isinstance(told, dict):
         raise NotAPeer
     return told
-
-
-def _names_nobody(answer: Answer) -> bool:
-    """``{"peer_id": null}``: the grant is gone, as 0.9.1 says it where it trusts the caller otherwise."""
-    try:
-        told = _object_in(answer)
-    except NotAPeer:
-        return False
-    return answer.status == 200 and "peer_id" in told and told["peer_id"] is None
 
 
 def _said(told: dict[str, Any], answer: Answer) -> str:

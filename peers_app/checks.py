@@ -6,12 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 import structlog
+from django.db import connection
 
-from peers_app import calls, installation
+from peers_app import client, installation, lines
 from peers_app.models import Peer
 from peers_app.standing import IN_USE, move
 from sessions_app.clock import database_now
-from suzent_site.sealed import CannotUnseal
+from suzent_site.errors import SuzentError
 
 CHECKED = (*IN_USE, Peer.State.PAUSED)
 AT_ONCE = 64  # calls side by side, each of 5 s at most
@@ -26,18 +27,24 @@ def after_hint(*, now: datetime) -> int:
     """
     if not installation.may_check(now=now):
         return 0
-    asked = [(peer, token) for peer in Peer.objects.filter(state__in=CHECKED) if (token := _token_of(peer))]
+    asked = list(Peer.objects.filter(state__in=CHECKED).exclude(sealed_token=""))
     if not asked:
         return 0
     with ThreadPoolExecutor(max_workers=min(len(asked), AT_ONCE)) as pool:
-        refused = list(pool.map(lambda item: calls.is_refused(item[0].base_url, item[1]), asked))
-    gone = [peer for (peer, _), is_gone in zip(asked, refused, strict=True) if is_gone]
+        refused = list(pool.map(_has_revoked, asked))
+    gone = [peer for peer, is_gone in zip(asked, refused, strict=True) if is_gone]
     return sum(move(peer, to=Peer.State.REVOKED, among=CHECKED, now=database_now(), last_error="It has revoked our grant.") for peer in gone)
 
 
-def _token_of(peer: Peer) -> str:
+def _has_revoked(peer: Peer) -> bool:
+    """False where it cannot be asked: unreachable is not revoked."""
     try:
-        return peer.token
-    except CannotUnseal as error:
-        log.warning("peer_not_checked", peer=peer.agent_id, error=error.code)
-        return ""
+        lines.to(peer).whoami()
+    except client.TurnedAway:
+        return True
+    except SuzentError as error:
+        log.info("peer_not_checked", peer=peer.agent_id, error=error.code)
+        return False
+    finally:
+        connection.close()
+    return False

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from peers_app import hints, installation, tokens
+from peers_app import hints, installation, proof, tokens
 from peers_app.models import DeviceGrant, GrantRequest, Peer
-from peers_app.wire import Asked, TooManyRequests
+from peers_app.wire import Asked, Demand, TooManyRequests, UnknownGrant
 from sessions_app.models import Project
 from suzent_site.errors import Conflict, Invalid, NotFound
 from suzent_site.transactions import durable
@@ -185,3 +186,11 @@ def claimed_by(request: GrantRequest) -> list[str]:
     same = {"node_identity": request.controller_identity}
     grants = [f"{grant.display_name} ({grant.device_id})" for grant in DeviceGrant.objects.filter(**same).exclude(state="revoked")]
     return grants + [f"{peer.name} ({peer.agent_id})" for peer in Peer.objects.filter(**same)]
+
+
+def proof_of(demand: Demand) -> str:
+    """Shows that we hold the grant, of whatever state: the device learns the rest once it shows its token. Raises UnknownGrant."""
+    for digest in DeviceGrant.objects.exclude(digest=None).values_list("digest", flat=True):
+        if digest is not None and hmac.compare_digest(proof.handle(digest), demand.handle):
+            return proof.made(digest, demand.nonce)
+    raise UnknownGrant

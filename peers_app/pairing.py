@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from django.db import IntegrityError
 
-from peers_app import calls, grants, installation, tokens
+from peers_app import calls, grants, installation, lines, tokens
 from peers_app.base_url import base_url_of, host_of
 from peers_app.calls import Polled, Standing
 from peers_app.models import DeviceGrant, Peer
@@ -178,7 +178,7 @@ def peer_named(name: str) -> Peer:
 def offer(peer: Peer, *, who: str, now: datetime) -> DeviceGrant:
     """Let the peer drive us too: a grant of its own, whose token goes to it by ``peer-offer``.
 
-    Raises NotPossible, NoAddress, CannotUnseal, and what ``calls.offer`` does; then the grant is of no use to anybody.
+    Raises NotPossible, NoAddress, CannotUnseal, and what ``lines.to`` and ``calls.offer`` do; then the grant is of no use to anybody.
     """
     address = installation.our_address(seen_from=host_of(peer.base_url)) if peer.base_url else ""
     if peer.state not in IN_USE or peer.reverse_grant_id is not None:
@@ -186,7 +186,7 @@ def offer(peer: Peer, *, who: str, now: datetime) -> DeviceGrant:
     if not address:
         raise NoAddress
     minted = tokens.mint()
-    calls.offer(peer.base_url, peer.token, name=installation.device_name(), our_url=address, our_token=minted.secret)
+    calls.offer(lines.to(peer), name=installation.device_name(), our_url=address, our_token=minted.secret)
     with durable():
         grant = DeviceGrant(
             display_name=peer.name, node_identity=peer.node_identity, callback_url=peer.base_url, project=peer.project,
@@ -202,13 +202,13 @@ def rotate(grant: DeviceGrant, *, now: datetime) -> str:
     """Give a device a new token; the one it had ends. Its scope stays as it is.
 
     A peer gets the new one by an offer, and the answer is empty; any other device's operator has to carry over what is
-    answered here, once. Raises NotPossible, and for a peer what ``calls.offer`` does: then the old token stays good.
+    answered here, once. Raises NotPossible, and for a peer what ``lines.to`` and ``calls.offer`` do: then the old token stays good.
     """
     minted = tokens.mint()
     peer = Peer.objects.in_use().filter(reverse_grant=grant).first()
     if peer is not None:
         address = installation.our_address(seen_from=host_of(peer.base_url))
-        calls.offer(peer.base_url, peer.token, name=installation.device_name(), our_url=address, our_token=minted.secret)
+        calls.offer(lines.to(peer), name=installation.device_name(), our_url=address, our_token=minted.secret)
     with durable():
         if not DeviceGrant.objects.filter(pk=grant.pk, ended_at=None).update(digest=minted.digest, hint=minted.hint):
             raise NotPossible("A revoked grant has no token any more: the device has to ask again.")

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 from django.db import connection
 
-from peers_app import client, contact
-from peers_app.client import Line
+from peers_app import client, contact, lines
 from peers_app.models import Peer
 from sessions_app.clock import database_now
 from suzent_site.errors import SuzentError
@@ -32,10 +31,10 @@ def probe() -> None:
 
 def _answers(peer: Peer) -> bool:
     try:
-        Line(peer.base_url, peer.token).whoami()
+        lines.to(peer).whoami()
     except client.TurnedAway:
         return False
-    except SuzentError:  # unreachable, refused, or not a peer: nothing is known, and nothing changes
+    except SuzentError:  # unreachable, refused, not proven or not a peer: nothing is known, and nothing changes
         return False
     finally:
         connection.close()

@@ -20,13 +20,13 @@ from inbox_app.judgement import Judgement
 from inbox_app.judgement import Verdict as Judged
 from inbox_app.models import Attempt, Message
 from inbox_app.transports import Remote
-from peers_app import answers, client, contact
+from peers_app import answers, client, contact, lines
 from peers_app.answers import Meaning, Verdict
 from peers_app.client import Line
 from peers_app.models import Peer
-from sessions_app import lanes
 from sessions_app.authentication import Caller
 from sessions_app.clock import database_now
+from sessions_app.lanes import lease
 from sessions_app.models import Lane
 from sessions_app.querysets import REMOTE_PREFIX
 from suzent_site.addresses import AddressRefused
@@ -157,14 +157,14 @@ class Try:
     def _verdict(self, peer: Peer) -> Verdict:
         message = self.parcel.message
         try:
-            line = Line(peer.base_url, peer.token)
+            line = lines.to(peer)
             crash_point("peer.before_send")
             self.sent = True
             answer = line.send(message.message_id, message.content, hops=message.hops)
             crash_point("peer.after_send")
         except Unreachable as error:
             return answers.of_silence(error)
-        except SuzentError as error:  # the address is refused, or the token cannot be opened: nothing was sent
+        except SuzentError as error:  # the address is refused, nothing proved there, the token not opened: nothing was sent
             return Verdict(Meaning.NONE, error.detail)
         verdict = answers.of_answer(answer, message_id=message.message_id, now=database_now())
         return Verdict(verdict.meaning, line.without_token(verdict.words), verdict.told, verdict.retry_after, verdict.maybe_taken)
@@ -240,11 +240,11 @@ def _live(peer: Peer, ask: Callable[[Line], T], *, now: datetime) -> T:
     if peer.state not in (Peer.State.READY, Peer.State.OFFLINE):
         raise PeerNotInUse(f"Not asked: {HELD[Peer.State(peer.state)]}.", state=peer.state)
     try:
-        found = ask(Line(peer.base_url, peer.token))
+        found = ask(lines.to(peer))
     except client.TurnedAway as error:
         contact.turned_away(peer, "it does not take our token", now=now)
         raise PeerNotInUse(f"Not asked: {HELD[Peer.State.REVOKED]}.", state=Peer.State.REVOKED) from error
-    except (AddressRefused, Unreachable, client.NotAPeer) as error:
+    except (AddressRefused, Unreachable, client.NotAPeer, lines.NotProven) as error:
         contact.missed(peer, error.detail, now=now)
         raise PeerUnavailable(f"{error.detail} Last contact: {_last_contact(peer, now=now)}.") from error
     except client.NothingRuns:
@@ -291,4 +291,4 @@ def _shown(peer: Peer) -> dict[str, Any]:
 
 
 def _now() -> datetime:
-    return until_answered(database_now, give_up_at=time.monotonic() + lanes.lease().total_seconds())
+    return until_answered(database_now, give_up_at=time.monotonic() + lease().total_seconds())

@@ -11,6 +11,7 @@ urlpatterns = [
     path("channels/suzent/session", views.Session.as_view()),
     path("channels/suzent/stop", views.Stop.as_view()),
     path("channels/suzent/whoami", views.WhoAmI.as_view()),
+    path("channels/suzent/proof", views.Proof.as_view()),
     path("channels/suzent/inbound", views.Inbound.as_view()),
     path("channels/suzent/grant-changed", views.GrantChanged.as_view()),
     path("nodes/peer-offer", views.PeerOffer.as_view()),

@@ -101,6 +101,14 @@ class WhoAmI(ChannelPath):
         return Response({"ok": True, "peer_id": grant_of(request).device_id})
 
 
+class Proof(WirePath):
+    """Open: a proof is of no use to anybody but who holds the same grant."""
+
+    def post(self, request: Request) -> Response:
+        asked = wire.demand_in(self.body(request))
+        return Response({"proof": grants.proof_of(asked)})
+
+
 class Inbound(ChannelPath):
     """Asked twice: first it has the turn begun, then, when that has happened, it answers with the stream (see asgi.COME_BACK)."""
 

@@ -21,6 +21,7 @@ from suzent_site.errors import Conflict, Invalid, NotFound, Refused, SuzentError
 TOKEN_HEADER = "X-Suzent-Token"  # a header's name
 HOPS_HEADER = "X-Suzent-Hops"
 SESSION_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+DIGITS = re.compile(r"[0-9a-f]{64}", re.ASCII)
 IDENTITY = re.compile(r"[0-9a-f]{32}", re.ASCII)
 TOKEN_LIMIT = 512  # characters of a token that another device made
 ATTACHMENTS_AT_MOST = 8
@@ -77,6 +78,10 @@ class UnknownRequest(NotFound):
     """Unknown or expired request"""
 
 
+class UnknownGrant(NotFound):
+    """Unknown grant"""
+
+
 class TooManyRequests(SuzentError):
     """Too many requests for a grant wait here. Try again later."""
 
@@ -97,6 +102,14 @@ class Mail:
 
     message_id: str
     content: str
+
+
+@dataclass(frozen=True)
+class Demand:
+    """The body of ``POST proof``: two numbers in hexadecimal."""
+
+    handle: str
+    nonce: str
 
 
 @dataclass(frozen=True)
@@ -144,6 +157,15 @@ def request_in(body: bytes) -> Asked:
         address=_address_in(fields.get("controller_addr")),
         identity=identity_in(fields.get("controller_identity")),
     )
+
+
+def demand_in(body: bytes) -> Demand:
+    """Raises Invalid, naming the field that is missing or wrong."""
+    fields = read_object(body)
+    for name in ("handle", "nonce"):
+        if not isinstance(fields.get(name), str) or not DIGITS.fullmatch(fields[name]):
+            raise Invalid(name, "must be 64 hexadecimal digits")
+    return Demand(fields["handle"], fields["nonce"])
 
 
 def offer_in(body: bytes) -> Offer:

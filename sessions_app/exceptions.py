@@ -67,7 +67,7 @@ def as_response(error: Exception, context: dict[str, Any]) -> Response | None:
     known = _known(error)
     if known is None:
         return None
-    if known.status == DatabaseUnavailable.status:
+    if isinstance(known, DatabaseUnavailable):
         log.warning("database_unavailable", error=type(error).__name__)
     return Response(known.as_json(), status=known.status, headers=_headers(known))
 
