@@ -20,8 +20,9 @@ from inbox_app.judgement import time_out_words
 from inbox_app.models import Attempt, Message
 from sessions_app import lanes, turns
 from sessions_app.clock import database_now
-from sessions_app.models import TranscriptEntry, Turn
+from sessions_app.models import Session, TranscriptEntry, Turn
 from sessions_app.runtimes.base import TurnResult, Unavailable
+from sessions_app.social import outbox
 from sessions_app.text import cut, storable_json
 from sessions_app.thinking import Assignment, reply_of, think
 from sessions_app.turns import Commit
@@ -172,6 +173,8 @@ def _also(work: Doable, reply: str, *, error: str) -> Callable[[], None] | None:
         now = _now()
         return lambda: work.on_commit(reply, error, now=now)
     task = _task_of(work)
+    if work.session.kind == Session.Kind.SOCIAL and reply:
+        return lambda: outbox.answer_by_stored_route(work.session, reply, now=database_now())
     return None if task is None else lambda: _end_task(work, task, reply)
 
 

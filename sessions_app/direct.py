@@ -70,7 +70,7 @@ class Order:
 
     ``inputs`` become the user entries, each with its header. ``handled``: the id of what is answered, the same each
     time it is tried; without it, the turn's own. ``marks`` are left with the commit; one that is there already makes the
-    order AlreadyDone. ``also`` runs in the transaction of the commit, with the lanes of ``also_lanes`` locked too.
+    order AlreadyDone. ``check`` runs in the transaction that takes the lane and raises to refuse. ``also`` runs in the transaction of the commit, with the lanes of ``also_lanes`` locked too.
     ``keep_failure``: a turn that comes to nothing leaves its entries, with the error, and its marks, so that it is over;
     without it only the Turn says that it failed, and the order can be tried again.
     """
@@ -80,6 +80,7 @@ class Order:
     inputs: tuple[TurnInput, ...]
     handled: str = ""
     marks: Sequence[Mark] = ()
+    check: Callable[[], None] | None = None
     also: Callable[[Turn, Thought], None] | None = None
     also_lanes: Collection[str] = ()
     emit: Emit = unwatched
@@ -106,6 +107,7 @@ class DirectTurns:
         self._holder = LaneHolder(kind)
         self._closing = threading.Event()
         self._running: set[DirectTurn] = set()
+        self._beginning = 0  # that are taking their lane just now
         self._changed = threading.Condition()
 
     def __enter__(self) -> DirectTurns:
@@ -113,16 +115,19 @@ class DirectTurns:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Begin nothing more, let running turns finish within the grace period, give up on the rest."""
-        self._closing.set()
+        self.close(patience=settings.SUZENT_SHUTDOWN_GRACE)
+        self._holder.__exit__(kind, error, trace)
+
+    def close(self, *, patience: float) -> None:
+        """Begin nothing more, let running turns finish within ``patience`` (seconds), give up on the rest."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._running, timeout=settings.SUZENT_SHUTDOWN_GRACE)
+            self._closing.set()
+            self._changed.wait_for(lambda: not (self._running or self._beginning), timeout=patience)
             left = list(self._running)
         for turn in left:
             turn.give_up()
         with self._changed:
             self._changed.wait_for(lambda: not self._running, timeout=lanes.lease().total_seconds())
-        self._holder.__exit__(kind, error, trace)
 
     def run(self, order: Order, *, wait: float = 0.0) -> Ended:
         """``begin`` and ``finish`` in one."""
@@ -131,7 +136,7 @@ class DirectTurns:
     def begin(self, order: Order, *, wait: float = 0.0) -> DirectTurn:
         """Take the lane and start the turn, waiting at most ``wait`` seconds for the lane. Call ``finish`` on the answer.
 
-        Raises LaneBusy, AlreadyDone, SessionGone.
+        Raises LaneBusy, AlreadyDone, SessionGone, and what the order's ``check`` raises.
         """
         give_up_at = time.monotonic() + wait
         pause = FIRST_LOOK
@@ -150,21 +155,39 @@ class DirectTurns:
             lanes.want_no_more(order.session.lane_key)
 
     def _take(self, order: Order) -> DirectTurn | None:
-        key = order.session.lane_key
-        if self._closing.is_set() or not lanes.may_take(key, now=database_now()):
+        if not lanes.may_take(order.session.lane_key, now=database_now()) or not self._may_begin():
             return None
+        try:
+            return self._start(order)
+        finally:
+            with self._changed:
+                self._beginning -= 1
+                self._changed.notify_all()
+
+    def _may_begin(self) -> bool:
+        """Asked in the same breath as it is noted: who closes waits for those that it did not see."""
+        with self._changed:
+            if self._closing.is_set():
+                return False
+            self._beginning += 1
+            return True
+
+    def _start(self, order: Order) -> DirectTurn | None:
         with durable():
             now = database_now()
-            hold = lanes.take(key, self._holder.owner, now=now)
+            hold = lanes.take(order.session.lane_key, self._holder.owner, now=now)
             if hold is None:
                 return None
             _refuse_if_gone(order.session)
             _refuse_if_done(order)
+            if order.check is not None:
+                order.check()
             turns.close_lost([order.session.pk], now=now)
             [turn] = turns.start([Beginning(hold, order.session.pk, [], order.origin)], now=now)
         return self._begun(order, hold, turn)
 
     def _begun(self, order: Order, hold: Hold, turn: Turn) -> DirectTurn:
+        self._holder.beat(free=0)  # it lives, for those on other machines
         begun = DirectTurn(order, hold, turn, self._holder.watch(hold.key, turn.pk), over=self._over)
         with self._changed:
             self._running.add(begun)
@@ -314,10 +337,11 @@ def of_web() -> DirectTurns:
         return _of_web
 
 
-def close_web() -> None:
-    """Let the direct turns of the web process finish within the grace period. Called at the server's end."""
+def close_web(*, patience: float | None = None) -> None:
+    """Let the direct turns of the web process finish within ``patience``, the grace period. Called at the server's end."""
     global _of_web  # one a process
     with _opening:
         closing, _of_web = _of_web, None
     if closing is not None:
+        closing.close(patience=settings.SUZENT_SHUTDOWN_GRACE if patience is None else patience)
         closing.__exit__(None, None, None)

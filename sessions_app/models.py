@@ -15,10 +15,11 @@ from sessions_app.querysets import (
     TokenQuerySet,
     TurnQuerySet,
 )
+from sessions_app.social.models import PairingRequest, SocialChannel, SocialIdentity, SocialRefusal, SocialReply
 
 __all__ = [
-    "AGENT_ID", "LANE_KEY_LENGTH", "ApiToken", "CronJob", "CronRun", "DeliveryMarker", "Holder", "Lane", "Project", "Session",
-    "TranscriptEntry", "Turn",
+    "AGENT_ID", "LANE_KEY_LENGTH", "ApiToken", "CronJob", "CronRun", "DeliveryMarker", "Holder", "Lane", "PairingRequest",
+    "Project", "Session", "SocialChannel", "SocialIdentity", "SocialRefusal", "SocialReply", "TranscriptEntry", "Turn",
 ]  # fmt: skip
 
 AGENT_ID = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}"

@@ -78,6 +78,11 @@ class Family:
         self.children = [Child(name) for name in names]
         self.say = say
 
+    def join(self, name: str) -> None:
+        """One more child from now on, unless it is there already."""
+        if name not in {child.name for child in self.children}:
+            self.children.append(Child(name))
+
     def step(self, bell: Bell, *, seconds: float) -> None:
         """Start who is due, pass on what they write for so long, and note who has ended."""
         for child in self.children:

@@ -68,6 +68,8 @@ SUZENT_SHUTDOWN_GRACE = _number("SUZENT_SHUTDOWN_GRACE", 30, least=0)  # seconds
 SUZENT_MAX_HOPS = int(_number("SUZENT_MAX_HOPS", 16, least=1))
 SUZENT_LANE_LIMIT = int(_number("SUZENT_LANE_LIMIT", 1000, least=1))  # unsettled messages for one target
 SUZENT_SENDER_RATE = _number("SUZENT_SENDER_RATE", 600, least=0.01)  # messages a second from one sender; 10/3 s of it at once
+SUZENT_SOCIAL_QUEUE = int(_number("SUZENT_SOCIAL_QUEUE", 200, least=1, most=100_000))  # events that wait in one process
+SUZENT_SOCIAL_CONCURRENCY = int(_number("SUZENT_SOCIAL_CONCURRENCY", 8, least=1, most=100))  # social turns in one process
 SUZENT_WORKERS = int(_number("SUZENT_WORKERS", 3, least=2, most=64))  # django-q2 workers; one is always left free
 SUZENT_PEER_BACKOFF_CAP = _number("SUZENT_PEER_BACKOFF_CAP", 4 * 3600, least=1, most=30 * 86_400)  # seconds between two tries at most
 SUZENT_PEER_HORIZON = _number("SUZENT_PEER_HORIZON", 8 * 86_400, least=1, most=365 * 86_400)  # seconds that a peer's mail is tried for
@@ -98,7 +100,8 @@ TRANSPORTS = {  # how a message leaves, by Message.transport
 }
 MINUTELY = {"peers": "peers_app.probe.probe"}  # scheduled beside the engine's own: name and function
 READINESS = ["inbox_app.readiness.worker_answered"]  # what /readyz asks besides the database: () -> what is wrong
-AT_WEB_END = ["sessions_app.direct.close_web"]  # called, each in a thread, when the web server ends
+AT_WEB_END = ["sessions_app.social.web.close", "sessions_app.direct.close_web"]  # called, each in a thread, when the web server ends
+CHILDREN_ON_DEMAND = {"social": "sessions_app.social.channels.any_active"}  # commands that `up` starts when this says so
 ERRANDS = ["peers_app.tasks.see_to_answers"]  # what the cluster's supervisor has queued beside, asked twice a second: (*, now)
 WAKE = "inbox_app.wake.wake"  # called on commit when a lane has come due
 STOP_TASKS = "inbox_app.subagents.stop_tasks"  # a step of stopping or archiving a session: its tasks that wait never start

@@ -6,6 +6,7 @@ from django.urls import URLPattern, include, path
 from inbox_app.urls import urlpatterns as inbox_urls
 from peers_app.urls import urlpatterns as peers_urls
 from sessions_app.cron.urls import urlpatterns as cron_urls
+from sessions_app.social.urls import urlpatterns as social_urls
 from sessions_app.urls import urlpatterns as sessions_urls
 from sessions_app.views import Docs, Schema, to_admin
 from suzent_site.health import healthz, readyz
@@ -23,6 +24,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/", include(api)),
     path("api/", include([_with_slash(pattern) for pattern in api])),
+    path("channels/social/", include(social_urls)),
     *peers_urls,
 ]
 for slash in ("", "/"):

@@ -36,6 +36,7 @@ OWNED = [
     ),
     Owned("TranscriptEntry", "sessions_app/turns.py"),
     Owned("DeliveryMarker", "sessions_app/turns.py"),
+    Owned("SocialReply", "sessions_app/social/outbox.py"),
     Owned("CronRun", "sessions_app/cron/runs.py"),
 ]
 SLEEPERS = (
@@ -47,8 +48,11 @@ SLEEPERS = (
     "inbox_app/cluster/supervisor.py",
     "inbox_app/bench/",  # the bench command's measurements
 )
-# Rule 9: around one delivery (dispatcher, transport) or direct turn, and around one pass of a worker loop (shift, watchdog).
-BORDERS = {"inbox_app/dispatcher.py", "sessions_app/direct.py", "inbox_app/shift.py", "inbox_app/cluster/watchdog.py", "peers_app/transport.py"}
+# Rule 9: around one delivery (dispatcher, transport) or direct turn, and around one pass of a worker loop (shift, watchdog, social).
+BORDERS = {
+    "inbox_app/dispatcher.py", "sessions_app/direct.py", "sessions_app/social/loops.py", "inbox_app/shift.py",
+    "inbox_app/cluster/watchdog.py", "peers_app/transport.py",
+}  # fmt: skip
 
 
 @cache

@@ -16,6 +16,7 @@ from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser, OutputWrapper
 from django.db import DatabaseError, connections
+from django.utils.module_loading import import_string
 
 from suzent_site.children import Family
 from suzent_site.demo import play
@@ -27,6 +28,7 @@ from suzent_site.processes import Bell
 OPERATOR = "admin"
 PASS = 0.2  # seconds between two looks at the children
 LAST_ORDERS = 10.0  # seconds past the grace period until everything is killed
+LOOK = 2.0  # seconds between two looks which further children are needed
 SLOW = 15.0  # seconds without readiness after which we say what is missing
 
 
@@ -61,6 +63,7 @@ class Command(BaseCommand):
     def _run(self, *, demo: bool) -> None:
         self.bell = Bell()
         self.family = Family(("web", "cluster"), say=self._say)
+        self._looked_at = -LOOK
         try:
             self._become_ready()
             if not self.bell.stop_asked:
@@ -68,11 +71,26 @@ class Command(BaseCommand):
                 if demo:  # beside the loop, which goes on looking after the children
                     threading.Thread(target=play_demo, args=(self.stdout,), name="demo", daemon=True).start()
             while not self.bell.stop_asked:
+                self._start_what_is_needed()
                 self.family.step(self.bell, seconds=PASS)
         finally:
             self._say("up", "stopping; running turns may finish")
             self.family.end(self.bell, patience=settings.SUZENT_SHUTDOWN_GRACE + LAST_ORDERS)
             self._say("up", "everything has ended")
+
+    def _start_what_is_needed(self) -> None:
+        """Children that only some installations need, as soon as they do."""
+        if self._looked_at + LOOK > time.monotonic():
+            return
+        self._looked_at = time.monotonic()
+        for name, path in settings.CHILDREN_ON_DEMAND.items():
+            try:
+                if import_string(path)():
+                    self.family.join(name)
+            except DatabaseError as error:
+                self._say("up", f"cannot see whether {name} is needed: {first_line(error)}")
+            finally:
+                connections.close_all()
 
     def _become_ready(self) -> None:
         self._write(self.stdout, f"Starting the web server at {base_url()} and the cluster (process {os.getpid()}, Ctrl-C stops it).")
