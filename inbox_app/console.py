@@ -134,6 +134,11 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
             ("Projects", "sessions_app_project", "folder"),
             ("Tokens", "sessions_app_apitoken", "key"),
         ], request),
+        _group("Devices", [
+            ("Requests", "peers_app_grantrequest", "contact_mail"),
+            ("May drive us", "peers_app_devicegrant", "devices"),
+            ("We may drive", "peers_app_peer", "share"),
+        ], request),
         _group("Machine", [
             ("Live processes", "sessions_app_holder", "memory"),
             ("Wake-ups", "inbox_app_wake", "alarm"),

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import structlog
 from django.db import OperationalError
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.permissions import BasePermission
@@ -59,7 +59,7 @@ def grant_of(secret: str, *, now: datetime) -> DeviceGrant | None:
     grant = DeviceGrant.objects.active().select_related("project").filter(digest=tokens.digest(secret)).first()
     if grant is None or not tokens.matches(secret, str(grant.digest)):
         return None
-    _note_use(grant, now=now)
+    _note_life(grant, now=now)
     return grant
 
 
@@ -73,22 +73,22 @@ def _presented(request: Request) -> str:
     return given.pop() if len(given) == 1 else ""
 
 
-def _note_use(grant: DeviceGrant, *, now: datetime) -> None:
-    """Once a minute at most, so that reading does not write; and no call fails for it. Its mail is tried again at once."""
-    if grant.last_used_at is not None and now - grant.last_used_at < NOTED_EVERY:
+def _note_life(grant: DeviceGrant, *, now: datetime) -> None:
+    """That it was used, once a minute at most; and its mail, which could not be delivered, is due now. No call fails for it."""
+    waiting = [peer.lane_key for peer in _away(grant)]
+    if not waiting and grant.last_used_at is not None and now - grant.last_used_at < NOTED_EVERY:
         return
     try:
         with durable():
+            lanes.lock(waiting)
             DeviceGrant.objects.filter(pk=grant.pk).update(last_used_at=now)
-            _look_at_its_mail(grant, now=now)
+            lanes.look_now(waiting, now=now)
+            lanes.wake_on_commit()
     except OperationalError as error:
         log.warning("device_use_not_noted", error=type(error).__name__)
 
 
-def _look_at_its_mail(grant: DeviceGrant, *, now: datetime) -> None:
-    """A sign of life: what could not be delivered to it is due now. A claimed identity is enough for this much."""
-    same = Q(reverse_grant=grant) | (Q(node_identity=grant.node_identity) if grant.node_identity else Q())
-    keys = [peer.lane_key for peer in Peer.objects.filter(same, state=Peer.State.OFFLINE)]
-    lanes.lock(keys)
-    lanes.look_now(keys, now=now)
-    lanes.wake_on_commit()
+def _away(grant: DeviceGrant) -> QuerySet[Peer]:
+    """This device as a peer of ours, if it is away. An identity that it claims is enough for this much."""
+    same = Q(reverse_grant=grant) | (Q(node_identity=grant.node_identity) if grant.node_identity else Q(pk=None))
+    return Peer.objects.filter(same, state=Peer.State.OFFLINE)

@@ -15,6 +15,7 @@ from peers_app.wire import Mail
 from sessions_app import actions, transcripts
 from sessions_app.models import Session
 from sessions_app.pages import statuses
+from sessions_app.querysets import SessionQuerySet
 from suzent_site.errors import Conflict, Invalid, SuzentError
 from suzent_site.faults import crash_point
 from suzent_site.transactions import durable
@@ -93,7 +94,7 @@ def config_of(grant: DeviceGrant) -> dict[str, Any]:
     return {"tools": list(grant.tools)}
 
 
-def sessions_of(grant: DeviceGrant) -> Any:
+def sessions_of(grant: DeviceGrant) -> SessionQuerySet:
     """All that a device can name."""
     return Session.objects.filter(kind=Session.Kind.REMOTE, agent_id__startswith=grant.agent_id)
 

@@ -6,9 +6,10 @@ import hmac
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from peers_app import hints, installation, proof, tokens
+from peers_app import devices, hints, installation, proof, tokens
 from peers_app.models import DeviceGrant, GrantRequest, Peer
 from peers_app.wire import Asked, Demand, TooManyRequests, UnknownGrant
+from sessions_app import actions
 from sessions_app.models import Project
 from suzent_site.errors import Conflict, Invalid, NotFound
 from suzent_site.transactions import durable
@@ -144,9 +145,18 @@ def revoke(grant: DeviceGrant, *, now: datetime) -> None:
             raise NotPossible
 
 
-def rename(grant: DeviceGrant, name: str) -> None:
+def allow(
+    grant: DeviceGrant, *, scope: DeviceGrant.Scope, runtime: str, tools: Sequence[str], now: datetime, name: str = ""
+) -> None:
+    """What the device may do from now on, in the sessions that it has too. Raises Invalid, NotPossible."""
+    runtime = actions.allowed_runtime(grant.project, runtime)
+    changes = {"scope": scope, "runtime": runtime, "tools": list(tools), **({"display_name": name} if name else {})}
     with durable():
-        DeviceGrant.objects.filter(pk=grant.pk).update(display_name=name)
+        if not DeviceGrant.objects.filter(pk=grant.pk, ended_at=None).update(**changes):
+            raise NotPossible
+    grant.refresh_from_db()
+    for session in devices.sessions_of(grant).open():
+        actions.change_session(session, now=now, runtime=runtime, config=devices.config_of(grant))
 
 
 def _move(grant: DeviceGrant, *, to: DeviceGrant.State, among: Collection[DeviceGrant.State]) -> None:

@@ -42,3 +42,11 @@ def secret(data_dir: Path, name: str, *, make: Callable[[], str] = random_text) 
         finally:
             draft.unlink()
     return file.read_text(encoding="ascii").strip()
+
+
+def replace_secret(data_dir: Path, name: str, text: str) -> None:
+    """Write the secret anew, whole and mode 0600 at any moment."""
+    draft = data_dir / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
+    draft.touch(mode=0o600)
+    draft.write_text(text + "\n", encoding="ascii")
+    draft.replace(data_dir / name)

@@ -125,7 +125,7 @@ def test_mail_to_a_session_that_was_archived_is_refused_for_good():
 def test_per_02_a_renamed_device_sends_again_without_a_conflict():
     device = paired("Laptop")
     device.send("m-1", "Hello.")
-    grants.rename(device.grant, "Old laptop")
+    grants.allow(device.grant, name="Old laptop", scope=DeviceGrant.Scope.AGENT, runtime="echo", tools=[], now=database_now())
     assert device.send("m-1", "Hello.").json()["created"] is False
 
 
