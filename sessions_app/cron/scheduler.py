@@ -14,6 +14,7 @@ import structlog
 from sessions_app import lanes
 from sessions_app.cron import runs
 from sessions_app.cron.models import CronJob, CronRun
+from sessions_app.cron.querysets import CronJobQuerySet
 from sessions_app.cron.schedule import BadSchedule, next_slot
 from suzent_site.transactions import durable
 
@@ -36,7 +37,7 @@ def _take_slot(job: CronJob, *, now: datetime) -> bool:
     with durable():
         lanes.lock([job.lane_key])
         current = CronJob.objects.due(now).with_home().filter(pk=job.pk).first()
-        if current is None or not _move_on(current, now=now):
+        if current is None or not _move_on(current, CronJob.objects.due(now), now=now):
             return False
         run = runs.queue_slot(current, slot=cast("datetime", current.next_run_at), now=now)
     return run is not None and run.status == CronRun.Status.QUEUED
@@ -48,11 +49,11 @@ def _plan_again(job: CronJob, *, now: datetime) -> None:
         lanes.lock([job.lane_key])
         current = CronJob.objects.planned_ahead(now).with_home().filter(pk=job.pk).first()
         if current is not None:
-            _move_on(current, now=now)
+            _move_on(current, CronJob.objects.planned_ahead(now), now=now)
 
 
-def _move_on(job: CronJob, *, now: datetime) -> bool:
-    """Name the next slot. A job that cannot be reckoned any more is switched off, and the others go on."""
+def _move_on(job: CronJob, still: CronJobQuerySet, *, now: datetime) -> bool:
+    """Name the next slot, if the job is ``still`` there. One that cannot be reckoned any more is switched off, and the others go on."""
     if runs.is_gone(job.session):
         runs.switch_off(job, why=runs.GONE, now=now)
         return False
@@ -61,5 +62,4 @@ def _move_on(job: CronJob, *, now: datetime) -> bool:
     except BadSchedule as error:
         runs.switch_off(job, why=f"It has no next run. {error}", now=now)
         return False
-    still = CronJob.objects.filter(pk=job.pk, active=True, next_run_at=job.next_run_at)
-    return still.update(next_run_at=following, planned_at=now) == 1
+    return still.filter(pk=job.pk).update(next_run_at=following, planned_at=now) == 1
