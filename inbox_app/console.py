@@ -16,6 +16,8 @@ from inbox_app.querysets import MessageQuerySet
 from inbox_app.readiness import ANSWERED_WITHIN
 from inbox_app.wake import ANSWER, living_shifts
 from sessions_app.clock import database_now
+from sessions_app.cron import announcements
+from sessions_app.cron.models import CronJob
 from sessions_app.models import Lane
 from suzent_site.console import counted
 from suzent_site.shown import age
@@ -69,6 +71,7 @@ def figures(*, now: datetime) -> list[Figure]:
         _running(numbers["processing"], numbers["stale"]),
         _shifts(now=now),
         _paused(),
+        _cron(),
         _answer(now=now),
     ]
 
@@ -109,6 +112,13 @@ def _paused() -> Figure:
     return Figure("Paused lanes", str(number), said, reverse("admin:sessions_app_lane_changelist", query={"state": "paused"}))
 
 
+def _cron() -> Figure:
+    number = counted(CronJob.objects.kept().gave_up())
+    said = "Switched off after failing: see why, then switch them on." if number else "No cron job has given up."
+    link = reverse("admin:sessions_app_cronjob_changelist", query={"state": "gave up"})
+    return Figure("Cron jobs that gave up", str(number), said, link, alarming=number > 0)
+
+
 def _answer(*, now: datetime) -> Figure:
     link = reverse("admin:inbox_app_wake_changelist")
     answered = Wake.objects.filter(name=ANSWER).values_list("answered_at", flat=True).first()
@@ -130,6 +140,8 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
         _group("Agents", [
             ("Sessions", "sessions_app_session", "forum"),
             ("Sub-agents' tasks", "inbox_app_subagenttask", "account_tree"),
+            ("Cron jobs", "sessions_app_cronjob", "schedule"),
+            ("Cron runs", "sessions_app_cronrun", "history"),
             ("Turns", "sessions_app_turn", "play_arrow"),
             ("Projects", "sessions_app_project", "folder"),
             ("Tokens", "sessions_app_apitoken", "key"),
@@ -153,7 +165,9 @@ def _group(title: str, pages: list[tuple[str, str, str]], request: HttpRequest) 
 
 
 def _item(title: str, page: str, icon: str) -> dict[str, Any]:
-    return {"title": title, "icon": icon, "link": reverse(f"admin:{page}_changelist")}
+    item = {"title": title, "icon": icon, "link": reverse(f"admin:{page}_changelist")}
+    waiting = len(announcements.waiting(None)) if page == "sessions_app_cronjob" else 0
+    return {**item, "badge": str(waiting)} if waiting else item
 
 
 def _may_read(request: HttpRequest, page: str) -> bool:

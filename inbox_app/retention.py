@@ -33,6 +33,9 @@ from inbox_app.drain import draining
 from inbox_app.models import Attempt, DedupeKey, Intervention, Message, SubagentTask
 from inbox_app.querysets import MessageQuerySet, SubagentTaskQuerySet
 from sessions_app import turns
+from sessions_app.cron import runs
+from sessions_app.cron.models import CronRun
+from sessions_app.cron.querysets import CronRunQuerySet
 from sessions_app.models import DeliveryMarker, Turn
 from sessions_app.querysets import MarkerQuerySet, TurnQuerySet
 from suzent_site.faults import crash_point
@@ -216,6 +219,10 @@ def _old_tasks(before: Before, staying: Staying) -> SubagentTaskQuerySet:
     return SubagentTask.objects.ended_before(before.ids)
 
 
+def _old_cron_runs(before: Before, staying: Staying) -> CronRunQuerySet:
+    return CronRun.objects.finished_before(before.rows)
+
+
 def _old_task_results(before: Before, staying: Staying) -> Any:  # django-q2 has no types
     return Task.objects.filter(stopped__lt=before.rows)
 
@@ -285,6 +292,10 @@ def _remove_tasks(ids: Sequence[int], before: Before) -> Gone:
     return Gone(subagent_tasks=_delete(SubagentTask.objects.ended_before(before.ids).filter(pk__in=ids)))
 
 
+def _remove_cron_runs(ids: Sequence[int], before: Before) -> Gone:
+    return Gone(cron_runs=runs.forget(ids, finished_before=before.rows))
+
+
 def _remove_task_results(ids: Sequence[str], before: Before) -> Gone:
     return Gone(task_results=_delete(Task.objects.filter(pk__in=ids)))
 
@@ -303,6 +314,7 @@ KINDS = (
     Kind("markers", _old_markers, "created_at", _remove_markers),
     Kind("dedupe_keys", _old_keys, "settled_at", _remove_keys),
     Kind("subagent_tasks", _old_tasks, "ended_at", _remove_tasks),
+    Kind("cron_runs", _old_cron_runs, "finished_at", _remove_cron_runs),
     Kind("task_results", _old_task_results, "stopped", _remove_task_results),
     Kind("taken_tasks", _taken_tasks, "lock", _remove_taken_tasks),
     Kind("console_sessions", _expired_console_sessions, "expire_date", _remove_console_sessions),

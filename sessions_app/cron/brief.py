@@ -17,6 +17,8 @@ def header(run: CronRun) -> dict[str, Any]:
         "type": PROVENANCE,
         "kind": "cron",
         "message_id": run.key,
+        "sender": None,
+        "sender_label": job.name,
         "job_id": job.pk,
         "job": job.name,
         "run_id": run.pk,

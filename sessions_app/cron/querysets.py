@@ -27,6 +27,10 @@ class CronJobQuerySet(QuerySet["CronJob"]):
         """Planned by a clock that has been set back since."""
         return self.filter(next_run_at__isnull=False, planned_at__gt=now)
 
+    def gave_up(self) -> CronJobQuerySet:
+        """Switched off by the engine, which says why."""
+        return self.filter(active=False).exclude(disabled_reason="")
+
     def with_home(self) -> CronJobQuerySet:
         """With the session and the project."""
         return self.select_related("session__project")

@@ -69,7 +69,7 @@ def test_the_agent_is_told_the_job_its_local_time_and_its_last_run_and_the_promp
     first, second = [entry for entry in entries(made) if entry.role == "user"]
     assert first.text == second.text == prompt
     header = second.parts[0]
-    assert (header["type"], header["kind"], header["job"], header["time_zone"]) == ("provenance", "cron", "Tea \u2066time", "Asia/Kolkata")
+    assert (header["type"], header["kind"], header["sender_label"], header["time_zone"]) == ("provenance", "cron", "Tea \u2066time", "Asia/Kolkata")
     assert header["local_time"] == header["slot"] == "2026-06-02T17:30:00+05:30"
     assert header["last_run"] == {"status": "success", "started_at": "2026-06-01T17:30:00+05:30", "error": ""}
     assert first.parts[0]["last_run"] is None

@@ -17,9 +17,11 @@ from inbox_app.models import Attempt, DedupeKey, Intervention, Message
 from inbox_app.retention import LARGEST, SMALLEST, Pace
 from inbox_app.tools import TurnTools
 from sessions_app.clock import database_now
+from sessions_app.cron import actions as cron_actions
+from sessions_app.cron.models import CronJob, CronRun
 from sessions_app.models import DeliveryMarker, Lane, TranscriptEntry, Turn
 from suzent_site.errors import NotFound
-from tests.factories import MessageFactory, SessionFactory, claimed, committed, delivered, failed
+from tests.factories import CronJobFactory, MessageFactory, SessionFactory, claimed, committed, delivered, failed
 from tests.rest import claimed as claimed_by
 from tests.rest import delivered as delivered_to
 from tests.rest import refused
@@ -62,12 +64,21 @@ def test_what_settled_before_the_retention_goes_with_its_attempts_interventions_
     gone = purge().gone
     assert gone | {"attempts": 0, "turns": 0} == {
         "messages": 3, "attempts": 0, "interventions": 2, "turns": 0, "markers": 0, "dedupe_keys": 0, "subagent_tasks": 0,
-        "task_results": 0, "taken_tasks": 0,
-        "console_sessions": 0,
+        "cron_runs": 0, "task_results": 0, "taken_tasks": 0, "console_sessions": 0,
     }
     assert gone["attempts"] == gone["turns"] == 7
     assert not Message.objects.exists() and not Attempt.objects.exists() and not Intervention.objects.exists()
     assert not Turn.objects.exists()
+
+
+def test_cron_runs_that_ended_long_ago_go_and_their_job_and_what_waits_stay():
+    old, waiting = CronJobFactory(), CronJobFactory(now=database_now() - MONTH)
+    cron_actions.run_now(old, now=database_now())
+    cron_actions.change_job(old, now=database_now(), active=False)  # which calls it off
+    cron_actions.run_now(waiting, now=database_now())
+    assert purge().gone["cron_runs"] == 1
+    assert list(CronRun.objects.values_list("job", "status")) == [(waiting.pk, "queued")]
+    assert CronJob.objects.count() == 2
 
 
 def test_the_transcript_stays():

@@ -1,4 +1,4 @@
-"""manage.py project, session and token, as a script sees them."""
+"""manage.py project, session, token and cron, as a script sees them."""
 
 import io
 import json
@@ -142,3 +142,33 @@ def test_a_database_without_tables_is_one_sentence(tmp_path):
     assert (ended.returncode, ended.stdout) == (1, "")
     assert len(ended.stderr.splitlines()) == 1
     assert "migrate" in ended.stderr
+
+
+# --- cron ------------------------------------------------------------------------------------------------------
+def cron_job(**options):
+    asked = {"name": "Morning", "expression": "0 6 * * *", "prompt": "Good morning.", **options}
+    [made] = run("cron", "create", *(part for name, value in asked.items() for part in (f"--{name}", value)))
+    return made
+
+
+@pytest.mark.django_db
+def test_a_cron_job_is_made_listed_run_switched_and_deleted():
+    ProjectFactory(slug="office")
+    made = cron_job(**{"time-zone": "Asia/Kolkata"})
+    assert (made["agent_id"], made["next_runs"][0][10:]) == (f"cron-{made['job_id']}", "T06:00:00+05:30")
+    assert run("cron", "list") == run("cron", "list", "--project", "office") == [made]
+    [queued] = run("cron", "run", made["job_id"])
+    assert run("cron", "runs", "--job", made["job_id"]) == [queued]
+    assert [job["active"] for verb in ("disable", "enable") for job in run("cron", verb, made["job_id"])] == [False, True]
+    assert run("cron", "tick") == [{"queued": 0}]
+    assert run("cron", "delete", made["job_id"]) == [{"job_id": made["job_id"], "deleted": True}]
+    assert run("cron", "list") == []
+
+
+@pytest.mark.django_db
+def test_a_bad_cron_command_says_what_is_wrong():
+    ProjectFactory(slug="office")
+    with pytest.raises(CommandError, match="expression: never comes"):
+        cron_job(expression="0 0 30 2 *")
+    with pytest.raises(CommandError, match="nothing here by that name"):
+        run("cron", "run", "nowhere")
