@@ -37,6 +37,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 THREADS = 8
 READ_AWAY_LIMIT = 32 * 1024 * 1024  # bytes of a refused body that we still take from the socket
+PEER_PATHS = ("/channels/", "/nodes/")  # of the peer protocol, whose errors have a shape of their own
 # A response may carry a coroutine function under this name: await it, then ask the view once more.
 COME_BACK = "come_back"
 
@@ -128,7 +129,7 @@ class BodyLimit:
                 raise BodyTooLarge
         except BodyTooLarge as error:
             await _read_away(receive)
-            await _answer(error, send)
+            await _answer(error, send, peer=scope["path"].startswith(PEER_PATHS))
             return
         await self._application(scope, receive, send)
 
@@ -178,8 +179,9 @@ async def _read_away(receive: Receive) -> None:
         more = event.get("more_body", False)
 
 
-async def _answer(error: SuzentError, send: Send) -> None:
-    body = json.dumps(error.as_json()).encode("ascii")
+async def _answer(error: SuzentError, send: Send, *, peer: bool) -> None:
+    """``peer``: in the one shape of the peer protocol, by which another device knows that it is refused for good."""
+    body = json.dumps({"error": error.detail} if peer else error.as_json()).encode("ascii")
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode("ascii"))]
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -231,3 +231,8 @@ def test_an_attachment_that_is_not_as_it_was_said_ends_the_call_before_the_turn(
             answer = call(device, attached(far.url + FILE))
         assert (answer.status, list(answer.json())) == (502, ["error"])
     assert not Turn.objects.exists()
+
+
+def test_a_body_that_is_too_large_is_refused_in_the_shape_of_the_protocol():
+    answer = call(a_device(), raw=b"x" * (1024 * 1024 + 1))
+    assert (answer.status, list(answer.json())) == (413, ["error"])
