@@ -207,7 +207,7 @@ def _go_on(holds: Sequence[Hold], *, now: datetime) -> list[Next]:
 def _see_to_mail(holds: Sequence[Hold], *, now: datetime) -> list[Next]:
     """Judge the head of each held lane: start it, hand it out to be settled, or let the lane go. A step."""
     heads = Message.objects.heads([hold.key for hold in holds])
-    marked = turns.marked({(str(head.session_id), head.message_id) for head in heads.values()})
+    marked = turns.marked({(head.session_id, head.message_id) for head in heads.values() if head.session_id is not None})
     judged = [_judge(hold, heads[hold.key], marked=marked, now=now) for hold in holds if hold.key in heads]
     _let_go([hold for hold in holds if hold.key not in heads], {}, now=now)
     _let_go([item.hold for item in judged if item.judgement.verdict == Verdict.WAIT], heads, now=now)
@@ -525,13 +525,18 @@ def fail(judged: Judged, *, now: datetime, answered: bool = False) -> bool:
             return False
         if answered:
             lanes.recover([judged.hold.key])
-        if turns.marked({(str(judged.message.session_id), judged.message.message_id)}):
+        if _has_had_its_turn(judged.message):
             _deliver([Acknowledgement(judged.hold, judged.message)], now=now)
         else:
             _settle_failed(judged.message, reason=reason, error=judged.judgement.error, now=now)
         _let_go([judged.hold], Message.objects.heads([judged.hold.key]), now=now)
         crash_point("fail.before_commit")
     return True
+
+
+def _has_had_its_turn(message: Message) -> bool:
+    """Never of a message to another machine: that has none here."""
+    return message.session_id is not None and bool(turns.marked({(message.session_id, message.message_id)}))
 
 
 def _lanes_of(message: Message, own: str) -> set[str]:

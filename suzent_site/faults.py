@@ -24,7 +24,7 @@ POINTS = frozenset({
     "accept.before_commit", "claim.after_commit", "turn.before_commit", "turn.after_commit",
     "ack.before_commit", "ack.after_commit", "release.before_commit", "fail.before_commit",
     "purge.before_commit", "purge.after_batch", "cron.after_claim", "peer.before_send", "peer.after_send", "spawn.after_commit",
-    "social.after_send",
+    "peer.after_receive_commit", "social.after_send",
 })
 _ACTION = re.compile(r"exit|once|sleep=[0-9]+(\.[0-9]+)?", re.ASCII)
 

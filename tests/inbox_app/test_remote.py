@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from inbox_app import transitions, transports
+from inbox_app import retention, transitions, transports
 from inbox_app.deliveries import Acknowledgement, Draft, Ended, Judged, Parcel, RemoteTarget, Setback
 from inbox_app.errors import MaybeDelivered, TargetGone
 from inbox_app.judgement import Judgement, Verdict
@@ -15,7 +15,7 @@ from sessions_app import lanes
 from sessions_app.clock import database_now
 from sessions_app.holder import LaneHolder
 from sessions_app.models import Holder, Lane, Turn
-from tests.factories import MessageFactory, SessionFactory
+from tests.factories import MessageFactory, SessionFactory, delivered
 from tests.inbox_app.odd_transport import PLACES, Post
 
 pytestmark = pytest.mark.django_db
@@ -37,11 +37,14 @@ def sender():
 
 
 def send(sender, content="hello", *, to="peer:b", **about):
-    draft = Draft(
+    return transitions.accept(draft_of(sender, content, to=to, **about), now=database_now()).message
+
+
+def draft_of(sender, content, *, to="peer:b", **about):
+    return Draft(
         project_id=sender.project_id, target=RemoteTarget(to, sender.project_id), content=content,
         kind=Message.Kind.AGENT_MESSAGE, sender_id=sender.pk, **about,
     )  # fmt: skip
-    return transitions.accept(draft, now=database_now()).message
 
 
 def claim(owner="one", *, now=None, limit=10, **options):
@@ -227,6 +230,23 @@ def test_the_mail_of_who_is_gone_fails_as_such(sender, monkeypatch):
     monkeypatch.setattr(Post, "gone", True)
     [judged] = claim()
     assert (judged.judgement.verdict, judged.judgement.reason) == (Verdict.FAIL, "target_gone")
+
+
+def test_no_session_of_any_name_has_had_the_turn_of_a_message_that_leaves(sender):
+    """Its session is none: a session whose id is the word None must not pass for it."""
+    namesake = SessionFactory(agent_id="None")
+    delivered(MessageFactory(sender=SessionFactory(project=namesake.project), target=namesake, message_id="m-1"))
+    send(sender, message_id="m-1")
+    assert taken().message.message_id == "m-1"
+    assert Message.objects.get(project=sender.project).status == "processing"
+
+
+def test_what_was_delivered_goes_with_the_retention_and_its_id_stays_used(sender):
+    message = send(sender, message_id="m-1")
+    transitions.acknowledge([arrived(taken(), status="pending", created=True)], now=database_now())
+    gone = retention.purge(now=database_now() + timedelta(days=31), rest=lambda _: False).gone
+    assert (gone["messages"], Message.objects.exists()) == (1, False)
+    assert transitions.accept(draft_of(sender, message.content, message_id="m-1"), now=database_now()).created is False
 
 
 # --- isolation -------------------------------------------------------------------------------------------------
