@@ -142,7 +142,7 @@ def test_a_turn_that_waits_sees_its_stop_request(town):
 
 def test_a_task_past_its_time_out_ends_at_once_and_its_neighbours_notice_nothing(town, effects):  # noqa: F811
     late = give(town.planner, "!sleep 60\nlate", timeout=1)
-    other = give(town.planner, "!sleep 3\nin time", timeout=30)
+    other = give(town.planner, "!sleep 2\nin time", timeout=30)
     began = time.monotonic()
     shifts_until_settled(message_of(late), message_of(other))
     assert time.monotonic() - began < 30
