@@ -125,4 +125,4 @@ def _shown(agent_id: str, status: str, page: transcripts.Page) -> dict[str, Any]
 def stop(agent_id: str, *, now: datetime) -> bool:
     """Ask the running turn to stop. False: none runs."""
     session = Session.objects.filter(pk=agent_id).first()
-    return session is not None and actions.stop_session(session, now=now)
+    return session is not None and actions.stop_session(session, now=now, who=f"the device behind {agent_id}")
