@@ -233,8 +233,12 @@ def _evidence(head: Message, *, marked: Collection[tuple[str, str]]) -> Evidence
 
 
 def _was_asked_to_stop(head: Message) -> bool:
-    """Whether the turn of its open attempt ended as stopped: lost on the way, or committed and not acknowledged."""
-    return Attempt.objects.filter(message=head, outcome=None, turn__state=Turn.State.STOPPED).exists()
+    """Whether its turn ended as stopped: lost on the way, or committed and not acknowledged.
+
+    Or somebody has found that already, and died before it could acknowledge.
+    """
+    found = Q(outcome=None, turn__state=Turn.State.STOPPED) | Q(outcome=Attempt.Outcome.STOPPED)
+    return Attempt.objects.filter(found, message=head).exists()
 
 
 def _close_lost_attempt(head: Message, *, stopped: bool, now: datetime) -> None:

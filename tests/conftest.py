@@ -9,7 +9,7 @@ from django.conf import settings
 # No deadline: the machine may be busy. What "ci" tries is always the same, so that only a change turns it red; "nightly"
 # tries something new each time and for about an hour: pytest --hypothesis-profile=nightly tests/simulation
 settings_of_all = hypothesis.settings(deadline=None, print_blob=True, stateful_step_count=50)
-hypothesis.settings.register_profile("ci", settings_of_all, max_examples=55, derandomize=True, database=None)
+hypothesis.settings.register_profile("ci", settings_of_all, max_examples=50, derandomize=True, database=None)
 hypothesis.settings.register_profile("nightly", settings_of_all, max_examples=6_000)
 hypothesis.settings.load_profile("ci")
 

@@ -5,6 +5,8 @@ from datetime import timedelta
 import pytest
 
 from inbox_app import transitions
+from inbox_app.deliveries import Judged
+from inbox_app.judgement import Verdict
 from inbox_app.models import Message
 from inbox_app.transitions import Acknowledgement, Setback
 from sessions_app import actions, lanes
@@ -111,3 +113,18 @@ def test_a_judgement_from_before_a_redelivery_fails_nothing():
     assert Message.objects.get(pk=message.pk).status == "pending"
     assert [notice.message_id for notice in Message.objects.filter(kind="delivery_failure")] == [f"failure-{message.pk}-0"]
     assert {item.message.pk for item in transitions.claim("shift", now=now, limit=2)} >= {message.pk}
+
+
+# --- who finds a stopped turn, and dies before it has said so ---------------------------------------------------------
+
+
+def test_what_was_found_stopped_by_somebody_who_died_then_is_not_tried_again():
+    work = claimed(MessageFactory())
+    actions.stop_session(work.message.session, now=database_now())
+    holder = work.hold.owner
+    for other in ("first", "second"):
+        lanes.end_leases(holder, now=database_now())
+        [found] = transitions.claim(other, now=database_now(), limit=10)
+        assert isinstance(found, Judged)
+        assert found.judgement.verdict == Verdict.STOPPED
+        holder = other

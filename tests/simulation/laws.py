@@ -39,6 +39,7 @@ class Deed:
     by_sender: bool = False
     redelivers: int = 0
     defers: int = 0
+    stops: frozenset[str] = frozenset()  # sessions whose waiting tasks are cancelled
 
 
 def check(before: Rows, after: Rows, deed: Deed) -> None:
@@ -86,9 +87,10 @@ def each_failure_has_its_reason(before: Rows, after: Rows, deed: Deed) -> None:
     true = {
         "target_gone": lambda row: row.session_id in before.archived,
         "expired": lambda row: (row.valid_until is not None and row.valid_until <= deed.now) or row.pk == deed.defers,
-        "withdrawn": lambda row: row.pk == deed.withdraws,
+        "withdrawn": lambda row: row.pk == deed.withdraws or (row.kind == "subagent_task" and row.session_id in deed.stops),
         "exhausted": lambda row: row.attempts == row.max_attempts,
-        "timeout": lambda row: row.attempts == row.max_attempts,
+        "timeout": lambda row: row.attempts == row.max_attempts or row.is_past_its_task(deed.now),
+        "rejected": lambda row: False,  # whoever is given up here has had its committed turn
         "worker_died": lambda row: row.losses == 1 + ALONE_DEATHS,
     }
     for row in newly_failed(before, after):
@@ -125,6 +127,7 @@ def _may_start(before: Rows, after: Rows, deed: Deed, *, row: MessageRow, attemp
     assert waited.available_at <= deed.now, f"{row.message_id} started before its time"
     assert row.attempts < row.max_attempts, f"{row.message_id} had no attempt left"
     assert not after.is_marked(row), f"{row.message_id} had its committed turn already"
+    assert all(one.outcome != "stopped" for one in after.attempts[row.pk]), f"{row.message_id} was stopped and is tried again"
     was_head = waited.status == "processing" or after.waiting_in(lane.key)[0].pk == row.pk
     assert was_head, f"{row.message_id} overtook the head of its lane"
 

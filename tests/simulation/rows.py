@@ -44,6 +44,10 @@ class MessageRow(NamedTuple):
     def is_waiting(self) -> bool:
         return self.lane is not None
 
+    def is_past_its_task(self, now: datetime) -> bool:
+        """A task has until then in all, however far it is."""
+        return self.kind == "subagent_task" and self.valid_until is not None and self.valid_until <= now
+
 
 class AttemptRow(NamedTuple):
     message_id: int

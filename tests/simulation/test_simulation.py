@@ -24,6 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 STEPS_IN_CI = 2_000  # at least; max_examples in conftest.py makes them some more
 
+DELIVERIES = ["deliver", "deliver_on", "deliver_and_send", "deliver_paused", "doubt", "refuse"]
 few = st.integers(0, 5)
 never_or_at = st.just(0) | st.just(0) | st.integers(1, 12)  # the statement before which the process dies
 seldom = st.sampled_from([False, False, True])
@@ -104,7 +105,7 @@ class Simulation(RuleBasedStateMachine):
         self.world.settle(**about)
 
     @are_awake
-    @rule(worker=few, how=st.sampled_from(["deliver", "deliver_on", "deliver_and_send"]), times=st.integers(1, 4), wait=st.integers(0, 2))
+    @rule(worker=few, how=st.sampled_from(DELIVERIES), times=st.integers(1, 4), wait=st.integers(0, 2))
     def deliver(self, **about):
         self.world.work(**about)
 
@@ -144,6 +145,11 @@ class Simulation(RuleBasedStateMachine):
     def withdraw(self, **about):
         self.world.withdraw(**about)
 
+    @precondition(lambda self: self.world.put_back())
+    @rule(message=few)
+    def withdraw_one_that_waits(self, **about):
+        self.world.withdraw_one_that_waits(**about)
+
     @precondition(lambda self: any(row.status == "failed" for row in self.world.rows.messages.values()))
     @rule(message=few, dies_at=never_or_at)
     def redeliver(self, **about):
@@ -158,6 +164,11 @@ class Simulation(RuleBasedStateMachine):
     def archive(self, **about):
         self.world.archive(**about)
 
+    @run_turns
+    @rule(run=few, dies=st.booleans())
+    def stop_in_its_turn(self, **about):
+        self.world.stop_in_its_turn(**about)
+
     @rule()
     def sweep(self):
         self.world.sweep()
@@ -170,6 +181,11 @@ class Simulation(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([-86_400, -3_600, -20, 20, 3_600, 86_400]))
     def step_clock(self, **about):
         self.world.step_clock(**about)
+
+    @run_turns
+    @rule(seconds=st.sampled_from([31, 3_600]), worker=few)
+    def set_clock_ahead(self, **about):
+        self.world.set_clock_ahead(**about)
 
     def teardown(self):
         """The end of each example; after a law was broken there is nothing to be drained."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from inbox_app import transitions
 from inbox_app.errors import HopLimit, MailboxFull, MessageIdConflict, NotPending, TargetGone, TaskEnded
-from inbox_app.judgement import Verdict
+from inbox_app.judgement import Judgement, Verdict
 from inbox_app.models import Attempt, Message
 from inbox_app.transitions import Acknowledgement, Draft, Judged, Next, Setback, Work
 from sessions_app import actions, lanes, turns
@@ -161,6 +161,9 @@ class World:
 
     def _agent(self, pick: int) -> Session:
         return self.agents[pick % len(self.agents)]
+
+    def _place_of(self, run: Run) -> int:
+        return next(at for at, agent in enumerate(self.agents) if agent.lane_key == run.hold.key)
 
     def _message(self, pick: int) -> Message:
         """Counted from the newest."""
@@ -437,6 +440,7 @@ class World:
         story.deaths_alone += setback.died_alone
         story.losses += setback.died_alone or (setback.timed_out and story.losses == 0)
         used_up = story.deaths_alone >= laws.ALONE_DEATHS or (setback.charged and story.charged >= story.may_try)
+        used_up = used_up or row.is_past_its_task(self.now)
         if not setback.deferred:
             assert row.status == ("failed" if used_up else "pending")
         assert row.status == "failed" or row.available_at == setback.retry_at
@@ -486,11 +490,28 @@ class World:
         elif how in COSTS or how == "die":
             self._release(run, "died_alone" if how == "die" else how, wait=wait)
         else:
-            if how == "deliver_and_send":
-                self._send_from(run, wait, content=0)
-            self._commit([run])
-            worker.runs += self._acknowledge([run], go_on=how == "deliver_on") or []
+            self._end_well(worker, run, how, wait=wait)
         return self._let_go(worker, run)
+
+    def _end_well(self, worker: Worker, run: Run, how: str, *, wait: int) -> None:
+        """Its turn is committed. ``doubt``, ``refuse``: its dispatcher does not know it, and puts it back or gives it up."""
+        if how == "deliver_and_send":
+            self._send_from(run, wait, content=0)
+        self._commit([run])
+        if how == "doubt":
+            self._release(run, "raised", wait=wait)
+        elif how == "refuse":
+            self._fail(Run(Judged(run.hold, run.item.message, Judgement(Verdict.FAIL, Message.Reason.REJECTED))))
+        elif how == "deliver_paused":
+            self._acknowledge_paused(run)
+        else:
+            worker.runs += self._acknowledge([run], go_on=how == "deliver_on") or []
+
+    def _acknowledge_paused(self, run: Run) -> None:
+        agent = self._place_of(run)
+        self.pause(agent)
+        assert self._acknowledge([run], go_on=True) == [], "went on in a paused lane"
+        self.resume(agent)
 
     def _end_judged(self, worker: Worker, run: Run, *, go_on: bool) -> None:
         if self._is_found_done(run):
@@ -566,7 +587,18 @@ class World:
 
     # --- what operators do -------------------------------------------------------------------------------------------
     def withdraw(self, message: int, *, by_sender: bool, dies_at: int = 0) -> None:
-        row = self._message(message)
+        self._withdraw(self._message(message), by_sender=by_sender, dies_at=dies_at)
+
+    def withdraw_one_that_waits(self, message: int) -> None:
+        """Of what was tried and waits for its next try, with others waiting behind it."""
+        waiting = self.put_back()
+        self._withdraw(Message.objects.get(pk=waiting[message % len(waiting)]), by_sender=False)
+
+    def put_back(self) -> list[int]:
+        heads = [self.rows.head_of(key) for key in self.rows.lanes if len(self.rows.waiting_in(key)) > 1]
+        return [head.pk for head in heads if head and head.status == "pending" and head.available_at > self.now]
+
+    def _withdraw(self, row: Message, *, by_sender: bool, dies_at: int = 0) -> None:
         act = lambda: transitions.withdraw(row, who="olga", by_sender=by_sender, now=self.now)  # noqa: E731  # two uses, one line
         if row.status != "pending":
             return self._refused(act, NotPending)
@@ -607,7 +639,8 @@ class World:
     def archive(self, agent: int, *, dies_at: int = 0) -> None:
         session = self._agent(agent)
         before = self.rows
-        archived = self._do(lambda: actions.archive_session(session, now=self.now), dies_at=dies_at)
+        below = frozenset(child.pk for child in self.agents if child.parent_id == session.pk)
+        archived = self._do(lambda: actions.archive_session(session, now=self.now), dies_at=dies_at, stops=below)
         if archived is not None:
             assert archived == (session.pk not in before.archived)
         if archived:
@@ -618,10 +651,22 @@ class World:
     def stop(self, agent: int) -> None:
         session = self._agent(agent)
         asked = [session.pk, *(child.pk for child in self.agents if child.parent_id == session.pk)]
-        is_active = any(self.rows.running_of(pk) for pk in asked)
-        assert self._do(lambda: actions.stop_session(session, now=self.now)) == is_active
+        tasks = [row for row in self.rows.messages.values() if row.kind == "subagent_task" and row.status == "pending"]
+        is_active = any(self.rows.running_of(pk) for pk in asked) or any(row.session_id in asked for row in tasks)
+        assert self._do(lambda: actions.stop_session(session, now=self.now), stops=frozenset(asked)) == is_active
         assert all(self.rows.running_of(pk).stop_requested_at for pk in asked if self.rows.running_of(pk))
         self._is_sound()
+
+    def stop_in_its_turn(self, run: int, *, dies: bool) -> None:
+        """Stopped, and then its turn fails, or its dispatcher dies and another finds it."""
+        worker, running = self.runs(Work)[run % len(self.runs(Work))]
+        self.stop(self._place_of(running))
+        if not dies:
+            return self.release(run, "raised")
+        self._die(worker)
+        self.pass_time(lanes.lease().total_seconds() + 1)
+        self.claim(0, limit=len(self.agents))
+        return None
 
     def sweep(self) -> None:
         self._do(lambda: transitions.sweep(now=self.now))
@@ -660,6 +705,11 @@ class World:
         """Somebody sets the clock; no time passes."""
         self.now += timedelta(seconds=seconds)
         self.latest = max(self.latest, self.now)
+
+    def set_clock_ahead(self, seconds: float, *, worker: int) -> None:
+        """While lanes are held; who holds them lives and will not be taken for dead."""
+        self.step_clock(seconds)
+        self.claim(worker, limit=len(self.agents))
 
     # --- the end -----------------------------------------------------------------------------------------------------
     def drain(self) -> None:
