@@ -65,9 +65,9 @@ def change_job(job: CronJob, *, now: datetime, **about: Unpack[AboutJob]) -> Cro
     Another expression or zone, and switching it on, count from now on: no slot of the past is made up for.
     """
     changes = _sound(about)
-    agent = _sound_agent(job, about)
     with durable():
         current = _locked(job)
+        agent = _sound_agent(current.session, about)
         edit = _Edit(current, changes, now)
         changes |= edit.consequences()
         CronJob.objects.filter(pk=job.pk).update(**changes, updated_at=now)
@@ -191,9 +191,8 @@ def _sound_model(model: str) -> str:
     return model
 
 
-def _sound_agent(job: CronJob, about: AboutJob) -> dict[str, Any]:
+def _sound_agent(session: Session, about: AboutJob) -> dict[str, Any]:
     """What goes into the job's session: its runtime, and its model as part of the config."""
-    session = Session.objects.select_related("project").get(pk=job.session_id)
     agent: dict[str, Any] = {}
     if "runtime" in about:
         agent["runtime"] = actions.allowed_runtime(session.project, about["runtime"])

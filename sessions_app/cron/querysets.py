@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from django.db.models import QuerySet
 
 if TYPE_CHECKING:
     from sessions_app.cron.models import CronJob, CronRun  # noqa: F401  # the querysets' own models
+
+FAR_AHEAD = timedelta(minutes=3)  # what is dated later than this was dated by another clock, and not just after we read ours
 
 
 class CronJobQuerySet(QuerySet["CronJob"]):
@@ -24,8 +26,8 @@ class CronJobQuerySet(QuerySet["CronJob"]):
         return self.filter(next_run_at__lte=now)
 
     def planned_ahead(self, now: datetime) -> CronJobQuerySet:
-        """Planned by a clock that has been set back since."""
-        return self.filter(next_run_at__isnull=False, planned_at__gt=now)
+        """Planned by a clock that has been set back far since."""
+        return self.filter(next_run_at__isnull=False, planned_at__gt=now + FAR_AHEAD)
 
     def gave_up(self) -> CronJobQuerySet:
         """Switched off by the engine, which says why."""
@@ -43,6 +45,10 @@ class CronRunQuerySet(QuerySet["CronRun"]):
 
     def queued(self) -> CronRunQuerySet:
         return self.open().filter(status="queued")
+
+    def queued_ahead(self, now: datetime) -> CronRunQuerySet:
+        """Queued by a clock that has been set back far since."""
+        return self.queued().filter(queued_at__gt=now + FAR_AHEAD)
 
     def running(self) -> CronRunQuerySet:
         return self.open().filter(status="running")

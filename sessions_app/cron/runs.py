@@ -218,7 +218,7 @@ def fail(run: CronRun, *, error: str, suspect: bool = False, now: datetime) -> N
         switch_off(job, why=f"It failed {job.retry_count} times in a row. The last error: {cut(storable(error), 500)}", now=now)
         return
     again = retry_at(job.retry_count, now=now, next_run_at=job.next_run_at)
-    if again is not None:
+    if again is not None and not CronRun.objects.filter(job=job, slot=again).exists():
         _queue(
             job, slot=again, trigger=CronRun.Trigger.RETRY, attempt=job.retry_count + 1, due_at=again, now=now,
             first=run.first_run_id or run.pk,
@@ -279,15 +279,14 @@ def _announce(run_id: int) -> None:
 # --- Repair and retention --------------------------------------------------------------------------------------
 def waiting_in_vain(*, now: datetime) -> list[str]:
     """Free lanes in which a run is due and nobody would look, or waits for a time that a clock said that ran ahead."""
-    queued = CronRun.objects.queued()
-    late = (queued.filter(due_at__lte=now) | queued.filter(queued_at__gt=now)).values_list("job", flat=True)
+    late = (CronRun.objects.queued().filter(due_at__lte=now) | CronRun.objects.queued_ahead(now)).values_list("job", flat=True)
     return lanes.unseen([f"{LANE_PREFIX}{job}" for job in late], now=now)
 
 
 def look_again(key: str, *, now: datetime) -> None:
     """See that somebody looks at a lane whose run waits."""
     lanes.lock([key])
-    CronRun.objects.of_jobs([_job_of(key)]).queued().filter(queued_at__gt=now).update(due_at=now, queued_at=now)
+    CronRun.objects.queued_ahead(now).of_jobs([_job_of(key)]).update(due_at=now, queued_at=now)
     lanes.look_by(key, at=now)
     lanes.wake_on_commit()
 

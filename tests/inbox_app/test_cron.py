@@ -198,6 +198,15 @@ def test_a_retry_that_waits_for_a_time_of_a_clock_set_back_is_tried_now():
     assert statuses(made) == ["error", "success"]
 
 
+def test_a_retry_queued_while_a_tick_is_under_way_keeps_its_time():
+    made = job("0 12 * * *", "!fail 1")
+    now = MONDAY + timedelta(days=1)
+    tick(now)
+    finish(claim_run(now), now + timedelta(seconds=1))
+    tick(now)  # its reading of the clock is a second older than the retry
+    assert (runs(made)[1].due_at, lane(made).due_at) == (now + timedelta(seconds=61),) * 2
+
+
 def test_crn_07_a_schedule_that_cannot_come_switches_its_job_off_and_the_others_go_on():
     bad, odd, good = job(), job(), job()
     CronJob.objects.filter(pk=bad.pk).update(expression="0 0 30 2 *", next_run_at=MONDAY)
