@@ -151,6 +151,12 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
             ("May drive us", "peers_app_devicegrant", "devices"),
             ("We may drive", "peers_app_peer", "share"),
         ], request),
+        _group("Platforms", [
+            ("Channels", "sessions_app_socialchannel", "hub"),
+            ("Who may write", "sessions_app_socialidentity", "badge"),
+            ("Who asks to", "sessions_app_pairingrequest", "person_add"),
+            ("Replies", "sessions_app_socialreply", "reply"),
+        ], request),
         _group("Machine", [
             ("Live processes", "sessions_app_holder", "memory"),
             ("Wake-ups", "inbox_app_wake", "alarm"),

@@ -15,8 +15,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.conf import settings
-
 from sessions_app.models import Session, SocialChannel, SocialReply
 from sessions_app.social.events import IncomingEvent
 from sessions_app.text import cut, storable
@@ -24,6 +22,7 @@ from suzent_site.transactions import durable
 
 REFUSALS = 5  # of one part, then it has failed
 TRIED_FOR = timedelta(days=1)
+CLAIM_LASTS = timedelta(seconds=20)  # longer than any call to a platform takes, see drivers.base.TIMEOUTS
 LONGEST_PAUSE = timedelta(hours=1)
 LONGEST_THROTTLE = timedelta(days=1)
 ERROR_LIMIT = 2_000  # characters
@@ -81,7 +80,7 @@ def claim(owner: str, *, now: datetime) -> SocialReply | None:
             return None
         if reply.status == SocialReply.Status.SENDING and not _mark_as_repeat(reply, "its sender died in the middle", now=now):
             return None
-        _rows(reply).update(status=SocialReply.Status.SENDING, claimed_by=owner, claimed_until=now + claim_lasts())
+        _rows(reply).update(status=SocialReply.Status.SENDING, claimed_by=owner, claimed_until=now + CLAIM_LASTS)
     return SocialReply.objects.select_related("channel").get(pk=reply.pk)
 
 
@@ -134,11 +133,6 @@ def send_again(reply: SocialReply, *, now: datetime) -> bool:
         return over.exclude(text="").update(
             status=SocialReply.Status.PENDING, settled_at=None, next_at=now, created_at=now, tries=0
         ) == 1
-
-
-def claim_lasts() -> timedelta:
-    """Longer than any call to a platform takes."""
-    return timedelta(seconds=settings.SUZENT_LEASE_SECONDS)
 
 
 def _mark_as_repeat(reply: SocialReply, error: str, *, now: datetime) -> bool:

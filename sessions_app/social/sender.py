@@ -57,7 +57,7 @@ def _send(reply: SocialReply, driver: Driver) -> None:
 
 def _confirm(reply: SocialReply, *, more: bool) -> None:
     """The database may be away just now: what was confirmed must not be sent again for that."""
-    give_up_at = time.monotonic() + outbox.claim_lasts().total_seconds() / 2
+    give_up_at = time.monotonic() + outbox.CLAIM_LASTS.total_seconds() / 4
     until_answered(lambda: outbox.confirm(reply, more=more, now=database_now()), give_up_at=give_up_at)
 
 

@@ -16,7 +16,7 @@ from suzent_site.addresses import AddressRefused
 from suzent_site.errors import SuzentError
 from suzent_site.outbound import Answer, Timeouts, Unreachable
 
-TIMEOUTS = Timeouts(connect=5, read=10, total=12)  # all of it well within a lease, see outbox.claim_lasts
+TIMEOUTS = Timeouts(connect=5, read=10, total=12)  # all of it well within outbox.CLAIM_LASTS
 
 
 class NotSent(SuzentError):
