@@ -36,8 +36,10 @@ from sessions_app import turns
 from sessions_app.cron import runs
 from sessions_app.cron.models import CronRun
 from sessions_app.cron.querysets import CronRunQuerySet
-from sessions_app.models import DeliveryMarker, Turn
+from sessions_app.models import DeliveryMarker, SocialReply, Turn
 from sessions_app.querysets import MarkerQuerySet, TurnQuerySet
+from sessions_app.social import outbox
+from sessions_app.social.querysets import SocialReplyQuerySet
 from suzent_site.faults import crash_point
 from suzent_site.transactions import durable
 
@@ -223,6 +225,10 @@ def _old_cron_runs(before: Before, staying: Staying) -> CronRunQuerySet:
     return CronRun.objects.finished_before(before.rows)
 
 
+def _old_replies(before: Before, staying: Staying) -> SocialReplyQuerySet:
+    return SocialReply.objects.settled_before(before.rows)
+
+
 def _old_task_results(before: Before, staying: Staying) -> Any:  # django-q2 has no types
     return Task.objects.filter(stopped__lt=before.rows)
 
@@ -296,6 +302,10 @@ def _remove_cron_runs(ids: Sequence[int], before: Before) -> Gone:
     return Gone(cron_runs=runs.forget(ids, finished_before=before.rows))
 
 
+def _remove_replies(ids: Sequence[int], before: Before) -> Gone:
+    return Gone(social_replies=outbox.forget(ids, settled_before=before.rows))
+
+
 def _remove_task_results(ids: Sequence[str], before: Before) -> Gone:
     return Gone(task_results=_delete(Task.objects.filter(pk__in=ids)))
 
@@ -315,6 +325,7 @@ KINDS = (
     Kind("dedupe_keys", _old_keys, "settled_at", _remove_keys),
     Kind("subagent_tasks", _old_tasks, "ended_at", _remove_tasks),
     Kind("cron_runs", _old_cron_runs, "finished_at", _remove_cron_runs),
+    Kind("social_replies", _old_replies, "settled_at", _remove_replies),
     Kind("task_results", _old_task_results, "stopped", _remove_task_results),
     Kind("taken_tasks", _taken_tasks, "lock", _remove_taken_tasks),
     Kind("console_sessions", _expired_console_sessions, "expire_date", _remove_console_sessions),

@@ -84,11 +84,13 @@ class Brain:
             raise AlreadyDone
         driver = driver_of(channel)
         kept = attachments.keep(driver, channel, event.attachments)
+        done = False
         try:
-            return self._tries(event, session, driver, channel, kept)
-        except (Conflict, Refused, SessionGone):
-            attachments.discard(kept)
-            raise
+            done = self._tries(event, session, driver, channel, kept)
+        finally:
+            if not done:
+                attachments.discard(kept)
+        return done
 
     def _tries(
         self, event: IncomingEvent, session: Session, driver: Driver, channel: SocialChannel, kept: list[dict[str, Any]]

@@ -182,6 +182,8 @@ class SocialReply(models.Model):
             models.Index(fields=["next_at"], condition=Q(settled_at=None), name="social_reply_due"),
             # Reader: SocialReplyQuerySet.due, what stands before it in its session.
             models.Index(fields=["session", "id"], condition=Q(settled_at=None), name="social_reply_order"),
+            # Reader: SocialReplyQuerySet.settled_before, retention.
+            models.Index(fields=["settled_at"], condition=Q(settled_at__isnull=False), name="social_reply_settled"),
         ]
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ The only writer of SocialReply.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -133,6 +134,12 @@ def send_again(reply: SocialReply, *, now: datetime) -> bool:
         return over.exclude(text="").update(
             status=SocialReply.Status.PENDING, settled_at=None, next_at=now, created_at=now, tries=0
         ) == 1
+
+
+def forget(reply_ids: Collection[int], *, settled_before: datetime) -> int:
+    """Delete replies that were settled so long ago; how many. A step."""
+    _, rows = SocialReply.objects.settled_before(settled_before).filter(pk__in=reply_ids).delete()
+    return rows.get(SocialReply._meta.label, 0)
 
 
 def _mark_as_repeat(reply: SocialReply, error: str, *, now: datetime) -> bool:

@@ -21,6 +21,9 @@ class SocialReplyQuerySet(QuerySet["SocialReply"]):
     def unsettled(self) -> SocialReplyQuerySet:
         return self.filter(settled_at=None)
 
+    def settled_before(self, moment: datetime) -> SocialReplyQuerySet:
+        return self.filter(settled_at__lt=moment)
+
     def due(self, now: datetime) -> SocialReplyQuerySet:
         """To be sent now, or left in the middle by a sender that died; nothing overtakes within a session."""
         before = self.model._default_manager.filter(settled_at=None, session=OuterRef("session"), pk__lt=OuterRef("pk"))

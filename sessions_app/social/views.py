@@ -18,11 +18,12 @@ from sessions_app.models import SocialChannel
 from sessions_app.parsers import read_object
 from sessions_app.social import refusals, web
 from sessions_app.social.channels import secret_of
+from sessions_app.social.events import IncomingEvent
 from sessions_app.social.models import CHANNEL_NAME
 from sessions_app.social.serializers import event_from
 from sessions_app.social.signature import what_is_wrong
 from sessions_app.text import shown
-from suzent_site.errors import SuzentError
+from suzent_site.errors import Invalid, SuzentError
 from suzent_site.sealed import CannotUnseal
 
 RETRY_AFTER = 5  # seconds
@@ -59,11 +60,20 @@ class Webhook(View):
 
     def _take_in(self, request: HttpRequest, name: str) -> JsonResponse:
         channel = _proven(request, name)
-        event = event_from(read_object(request.body), channel, now=database_now())
+        event = _event(request, channel)
         if not web.take_in(event):
             refusals.count(channel.pk, "queue_full", now=database_now())
             raise QueueFull(retry_after=RETRY_AFTER)
         return JsonResponse({"event_id": event.event_id, "agent_id": event.session_id, "status": "queued"}, status=202)
+
+
+def _event(request: HttpRequest, channel: SocialChannel) -> IncomingEvent:
+    """Raises Invalid, naming the field."""
+    try:
+        return event_from(read_object(request.body), channel, now=database_now())
+    except Invalid:
+        refusals.count(channel.pk, "malformed", now=database_now())
+        raise
 
 
 def _proven(request: HttpRequest, name: str) -> SocialChannel:

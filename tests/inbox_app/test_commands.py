@@ -103,7 +103,7 @@ def test_purge_says_what_would_go_and_then_what_went(of_long_ago):
     [would_go] = run("purge", "--dry-run")
     assert would_go == {
         "dry_run": True, "messages": 1, "attempts": 1, "interventions": 0, "turns": 0, "markers": 0, "dedupe_keys": 0,
-        "subagent_tasks": 0, "cron_runs": 0, "task_results": 0, "taken_tasks": 0, "console_sessions": 0,
+        "subagent_tasks": 0, "cron_runs": 0, "social_replies": 0, "task_results": 0, "taken_tasks": 0, "console_sessions": 0,
     }  # fmt: skip
     assert Message.objects.count() == 1
     assert run("purge") == [would_go | {"dry_run": False, "complete": True}]

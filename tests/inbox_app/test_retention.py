@@ -64,7 +64,7 @@ def test_what_settled_before_the_retention_goes_with_its_attempts_interventions_
     gone = purge().gone
     assert gone | {"attempts": 0, "turns": 0} == {
         "messages": 3, "attempts": 0, "interventions": 2, "turns": 0, "markers": 0, "dedupe_keys": 0, "subagent_tasks": 0,
-        "cron_runs": 0, "task_results": 0, "taken_tasks": 0, "console_sessions": 0,
+        "cron_runs": 0, "social_replies": 0, "task_results": 0, "taken_tasks": 0, "console_sessions": 0,
     }
     assert gone["attempts"] == gone["turns"] == 7
     assert not Message.objects.exists() and not Attempt.objects.exists() and not Intervention.objects.exists()

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
+from inbox_app import retention
 from sessions_app.clock import database_now
 from sessions_app.models import Session, SocialReply
 from sessions_app.social import channels, outbox
@@ -199,6 +200,14 @@ def all_of(owner):
     while send_next(owner):
         continue
     connection.close()
+
+
+def test_replies_that_were_settled_long_ago_go_and_what_waits_stays(api, channel):
+    old, waiting = send_until_settled(a_reply()), a_reply()
+    later = database_now() + timedelta(days=31)
+    assert retention.purge(now=later, rest=lambda seconds: False).gone["social_replies"] == 1
+    assert list(SocialReply.objects.all()) == [waiting]
+    assert old.status == "sent"
 
 
 # --- Splitting -------------------------------------------------------------------------------------------------
