@@ -82,19 +82,16 @@ class Line:
         if answer.status in UNAUTHORISED:
             raise TurnedAway
         if answer.status != 200 or not told:
-            raise (also or {}).get(answer.status, NotAPeer)(self._hidden(f"At the peer's address {said(answer, told)}."))
+            raise (also or {}).get(answer.status, NotAPeer)(self.without_token(f"At the peer's address {said(answer, told)}."))
         return told
 
     def _call(self, method: str, path: str, *, headers: dict[str, str] | None = None, limit: int = ANSWER_LIMIT, **options: Any) -> Answer:
         sent = {"Authorization": f"Bearer {self.token}", **(headers or {})}
         return outbound.call(method, f"{self.base_url}/channels/suzent/{path}", reach=Reach.OPERATOR, headers=sent, limit=limit, **options)
 
-    def _hidden(self, text: str) -> str:
-        return text.replace(self.token, "…")
-
     def without_token(self, text: str) -> str:
         """What a machine says may repeat what it was sent: no token gets into an error."""
-        return self._hidden(text)
+        return text.replace(self.token, "…")
 
 
 @dataclass(frozen=True)

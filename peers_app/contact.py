@@ -25,8 +25,9 @@ def heard(peer: Peer, *, now: datetime, look: bool = False) -> None:
     if peer.state == State.READY and peer.last_contact_at is not None and now - peer.last_contact_at < NOTED_EVERY:
         return
     with durable():
-        Peer.objects.filter(pk=peer.pk).update(last_contact_at=now)
-        back = move_in_step(peer, to=State.READY, among=[State.OFFLINE, State.REVOKED], now=now, last_error="")
+        back = move_in_step(peer, to=State.READY, among=[State.OFFLINE, State.REVOKED], now=now, last_error="", last_contact_at=now)
+        if not back:
+            Peer.objects.filter(pk=peer.pk).update(last_contact_at=now)
         if look and back:
             lanes.look_now([peer.lane_key], now=now)
             lanes.wake_on_commit()

@@ -6,7 +6,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from peers_app import answers, client, contact, lines
 from peers_app.answers import Meaning, Verdict
 from peers_app.client import Line
 from peers_app.models import Peer
+from peers_app.querysets import PeerQuerySet
 from sessions_app.authentication import Caller
 from sessions_app.clock import database_now
 from sessions_app.lanes import lease
@@ -37,6 +38,7 @@ from suzent_site.shown import age, span
 from suzent_site.transactions import until_answered
 
 HELD_LOOK = timedelta(minutes=1)  # until a lane is looked at again that should have been paused
+INTERRUPTED = timedelta(seconds=2)  # until it is tried again after our own database was away
 EARLY = 0.75  # of its backoff: a try before that was made because the peer gave a sign of life
 ANSWERED = frozenset({Meaning.TAKEN, Meaning.REFUSED, Meaning.BUSY})
 
@@ -116,7 +118,7 @@ class PeerTransport(Remote):
             return tried.made()
         except (DatabaseError, InterfaceError) as error:
             connection.close()
-            return tried.broken(f"database: {type(error).__name__}")
+            return tried.interrupted(f"database: {type(error).__name__}")
         except Exception as error:  # the border around one delivery
             log.exception("delivery_failed", message_id=parcel.message.message_id, agent_id=parcel.message.target)
             return tried.broken(type(error).__name__)
@@ -147,9 +149,14 @@ class Try:
         _note(peer, verdict, now=now)
         return self._ended(verdict, patience, now=now)
 
+    def interrupted(self, why: str) -> Ended:
+        """The database went away: not the message's fault."""
+        return self._held(why, wait=INTERRUPTED, maybe_delivered=self.sent)
+
     def broken(self, why: str) -> Ended:
-        """It went wrong on our side: not the message's fault."""
-        return self._held(why, wait=timedelta(seconds=2), maybe_delivered=self.sent)
+        """Something that nobody thought of: it may well be the message, so it is charged."""
+        retry_at = _now() + delay(self.parcel.message.attempts + 1, _policy(), rng=_rng)
+        return Ended(setback=Setback(why, retry_at, charged=True, maybe_delivered=self.sent))
 
     def _held(self, why: str, *, wait: timedelta = HELD_LOOK, maybe_delivered: bool = False) -> Ended:
         return Ended(setback=Setback(why, _now() + wait, outcome=Attempt.Outcome.RELEASED, maybe_delivered=maybe_delivered))
@@ -167,7 +174,7 @@ class Try:
         except SuzentError as error:  # the address is refused, nothing proved there, the token not opened: nothing was sent
             return Verdict(Meaning.NONE, error.detail)
         verdict = answers.of_answer(answer, message_id=message.message_id, now=database_now())
-        return Verdict(verdict.meaning, line.without_token(verdict.words), verdict.told, verdict.retry_after, verdict.maybe_taken)
+        return replace(verdict, words=line.without_token(verdict.words))
 
     def _ended(self, verdict: Verdict, patience: Patience, *, now: datetime) -> Ended:
         words = f"the peer: {verdict.words}"
@@ -258,11 +265,11 @@ def _last_contact(peer: Peer, *, now: datetime) -> str:
     return "never" if peer.last_contact_at is None else f"{age(peer.last_contact_at, now=now)} ago"
 
 
-def _open_peers() -> Any:
+def _open_peers() -> PeerQuerySet:
     return Peer.objects.filter(project__archived_at=None)
 
 
-def _within_reach(caller: Caller) -> Any:
+def _within_reach(caller: Caller) -> PeerQuerySet:
     """What the caller can name: the peers of its project that answered our request once."""
     peers = _open_peers() if caller.project_id is None else _open_peers().addressable_from(caller.project_id)
     return peers.exclude(state=Peer.State.ASKING, sealed_token="")
@@ -272,7 +279,7 @@ def _named(caller: Caller, agent_id: str) -> Peer:
     found = _within_reach(caller).filter(pk=_id_in(agent_id)).first()
     if found is None:
         raise NotFound
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _id_in(agent_id: str) -> str:

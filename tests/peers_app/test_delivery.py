@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.utils import timezone
 
 from inbox_app import transitions
@@ -403,6 +403,27 @@ def test_mail_of_a_sender_that_is_archived_still_goes(town, there):
     archive_session(town.planner.session, now=timezone.now())
     try_once()
     assert now_again(message).status == "delivered"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("error", "charged"), [(OperationalError("gone"), 0), (RuntimeError("a bug"), 1)], ids=["database", "bug"])
+def test_a_database_that_goes_away_under_a_try_costs_nothing_and_a_bug_is_charged(town, there, monkeypatch, error, charged):
+    peer = pair(town, there.url)
+    message = send(town, peer)
+    with monkeypatch.context() as broken:
+        broken.setattr("suzent_site.outbound.call", raising(error))
+        try_once()
+    assert (now_again(message).status, now_again(message).attempts) == ("pending", charged)
+    hurry(peer)
+    try_once()
+    assert now_again(message).status == "delivered"
+
+
+def raising(error):
+    def call(*args, **kwargs):
+        raise error
+
+    return call
 
 
 # --- secrets ---------------------------------------------------------------------------------------------------
