@@ -103,7 +103,8 @@ READINESS = ["inbox_app.readiness.worker_answered"]  # what /readyz asks besides
 AT_WEB_END = ["sessions_app.social.web.close", "sessions_app.direct.close_web"]  # called, each in a thread, when the web server ends
 CHILDREN_ON_DEMAND = {"social": "sessions_app.social.channels.any_active"}  # commands that `up` starts when this says so
 ERRANDS = ["peers_app.tasks.see_to_answers"]  # what the cluster's supervisor has queued beside, asked twice a second: (*, now)
-SEALED = ["peers_app.Peer.sealed_token", "peers_app.Peer.offered_token"]  # columns that keys rotate seals anew
+# Columns that keys rotate seals anew.
+SEALED = ["sessions_app.SocialChannel.secret_sealed", "peers_app.Peer.sealed_token", "peers_app.Peer.offered_token"]
 WAKE = "inbox_app.wake.wake"  # called on commit when a lane has come due
 STOP_TASKS = "inbox_app.subagents.stop_tasks"  # a step of stopping or archiving a session: its tasks that wait never start
 

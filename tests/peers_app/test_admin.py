@@ -55,6 +55,9 @@ def test_a_request_is_shown_with_what_it_claims_and_approved_with_what_was_chose
     shown = page(browser, f"{REQUESTS}{quote(request.pk)}/change/")
     for told in ("192.0.2.7", "http://b:9", f"Laptop ({known.grant.pk})", "unproven"):
         assert told in shown
+    asked_of_operator = page(browser, f"{REQUESTS}{quote(request.pk)}/approve/")
+    for told in ("add as a new device", "office", "agent_send"):
+        assert told in asked_of_operator
     said = act(browser, REQUESTS, request.pk, "approve", project="office", runtime="scripted", tools=["agent_list"])
     assert "fetches its token itself" in said
     grant = GrantRequest.objects.get(pk=request.pk).grant
