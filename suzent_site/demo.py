@@ -15,9 +15,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from django.conf import settings
 from django.core.management import CommandError, call_command
 
+from suzent_site.data_dir import secret
+
 PROJECT = "demo"
+TOKEN_FILE = "demo_token"  # in the data directory, for its owner only
 PLANNER, BAKER, BAND = "demo-planner", "demo-baker", "demo-band"
 TITLES = {PLANNER: "Planner", BAKER: "Baker", BAND: "Band"}
 # The agents are scripted: a line that begins with ! is what they do; in what they send, \n is a line break.
@@ -34,6 +38,10 @@ class Out(Protocol):
 
 class DemoFailed(Exception):
     """Why the conversation could not be played, in a sentence."""
+
+
+class TokenRefused(DemoFailed):
+    """The token is not good any more."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,8 @@ def _answer(request: urllib.request.Request) -> dict[str, Any]:
             answer: dict[str, Any] = json.load(response)
             return answer
     except urllib.error.HTTPError as error:
-        raise DemoFailed(f"{request.selector} answered {error.code}: {_detail(error)}") from error
+        failure = TokenRefused if error.code == 401 else DemoFailed
+        raise failure(f"{request.selector} answered {error.code}: {_detail(error)}") from error
     except OSError as error:
         raise DemoFailed(f"{request.full_url} cannot be reached: {error}") from error
 
@@ -73,17 +82,30 @@ def _detail(error: urllib.error.HTTPError) -> str:
 def play(base_url: str, out: Out) -> bool:
     """Set the small project up if need be, play the conversation and print it. False: it did not come to its end."""
     try:
-        rest = Rest(base_url.rstrip("/"), _token())
-        _open_sessions(rest)
-        _Play(rest, out).run()
+        _Play(_set_up(base_url.rstrip("/")), out).run()
     except (DemoFailed, CommandError) as error:
         out.write(f"\nThe demo stops here. {error}\n")
         return False
     return True
 
 
-def _token() -> str:
-    """A new token of the demo's project, which is made at the first start."""
+def _set_up(base_url: str) -> Rest:
+    """With the token of an earlier start, if there is one and it is still good: not one more at each start."""
+    try:
+        return _opened(base_url)
+    except TokenRefused:  # revoked, or the database is another
+        (settings.SUZENT_DATA_DIR / TOKEN_FILE).unlink()
+        return _opened(base_url)
+
+
+def _opened(base_url: str) -> Rest:
+    rest = Rest(base_url, secret(settings.SUZENT_DATA_DIR, TOKEN_FILE, make=_new_token))
+    _open_sessions(rest)
+    return rest
+
+
+def _new_token() -> str:
+    """A token of the demo's project, which is made at the first start."""
     with suppress(CommandError):  # it is there from an earlier start; if it is not, the next command says why
         _command("project", "create", PROJECT)
     return str(_command("token", "create", "--project", PROJECT)["token"])

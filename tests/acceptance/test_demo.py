@@ -38,6 +38,11 @@ def test_the_demo_plays_to_its_end_at_every_start_and_its_last_line_can_be_paste
         assert "assistant  ok: Swing, three hours of it." in text
     assert site.one("SELECT count(*) FROM agent_inbox_messages WHERE status = 'delivered'") == 10
     assert json.loads(pasted(site, re.search(r"(curl .*)", second)[1]))["status"] == "pending"
+    project_tokens = "SELECT count(*) FROM sessions_app_apitoken WHERE session_id IS NULL"
+    assert site.one(project_tokens) == 1
+    site.rows("UPDATE sessions_app_apitoken SET revoked_at = created_at")
+    assert "That was all of it" in played(site)
+    assert site.one(project_tokens) == 2
 
 
 def test_the_lines_of_the_readme_work_as_pasted_and_may_be_pasted_again(site):
