@@ -86,12 +86,13 @@ class Stream:
     async def blocks(self) -> AsyncIterator[str]:
         """The stream, to its end. Who stops reading is forgotten; the turn goes on."""
         try:
-            while True:
+            over = False
+            while not over:
+                over = self._over  # before the last look: what is said last is said before it is over
                 while (block := self._next()) is not None:
                     yield block
-                if self._over:
-                    return
-                await self._something_new()
+                if not over:
+                    await self._something_new()
         finally:
             self._left = True
             self._blocks.clear()
