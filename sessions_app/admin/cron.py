@@ -109,7 +109,7 @@ class CronJobAdmin(ConsoleAdmin):
         about = ("expression", "time_zone", "prompt", "runtime", "model", "delivery_mode", "active")
         if obj is None:
             return ("project", "name", *about)
-        told = ("job_id", "project", "agent", "disabled_reason", "next_run", "last_run", "shown_error", "retry_count")
+        told = ("job_id", "project", "agent", "shown_reason", "next_run", "last_run", "shown_error", "retry_count")
         if not self.has_change_permission(request, obj):
             return ("shown_name", "expression", "time_zone", "shown_prompt", "shown_runtime", "shown_model", "delivery_mode", "active", *told)
         shown = [f"shown_{field}" for field in ("name", "prompt") if hides(getattr(obj, field).replace("\n", ""))]
@@ -118,7 +118,7 @@ class CronJobAdmin(ConsoleAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: CronJob | None = None) -> tuple[str, ...]:
         if obj is None:
             return ()
-        made = ("job_id", "project", "agent", "disabled_reason", "next_run", "last_run", "shown_error", "retry_count")
+        made = ("job_id", "project", "agent", "shown_reason", "next_run", "last_run", "shown_error", "retry_count")
         return (*made, "shown_name", "shown_prompt", "shown_runtime", "shown_model")
 
     def get_urls(self) -> list[URLPattern]:
@@ -163,6 +163,10 @@ class CronJobAdmin(ConsoleAdmin):
     @display(description="Agent")
     def agent(self, obj: CronJob) -> str:
         return obj.session_id
+
+    @display(description="Switched off because")
+    def shown_reason(self, obj: CronJob) -> SafeString:
+        return whole(obj.disabled_reason or "—")
 
     @display(description="Prompt")
     def shown_prompt(self, obj: CronJob) -> SafeString:

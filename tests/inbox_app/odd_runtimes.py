@@ -64,6 +64,11 @@ class Raises(Runtime):
         raise RuntimeError(turn.inputs[0].text)
 
 
+class RaisesUnstorable(Runtime):
+    def run(self, turn):
+        raise RuntimeError("a\x00b\ud800")
+
+
 class Away(Runtime):
     """Unavailable, for as long as the message says."""
 
@@ -99,7 +104,7 @@ class SaysUnstorable(Runtime):
 RUNTIMES = {
     name: f"{__name__}.{name}"
     for name in (
-        "Hanging", "StopsAngrily", "Quits", "KillsItsParent", "KillsItsGroup", "KillsItsNursery", "Raises", "Away", "SaysParts",
+        "Hanging", "StopsAngrily", "Quits", "KillsItsParent", "KillsItsGroup", "KillsItsNursery", "Raises", "RaisesUnstorable", "Away", "SaysParts",
         "SaysNothing", "AnswersNone", "SaysText", "SaysUnstorable",
     )
 }

@@ -523,8 +523,18 @@ def test_a_job_has_a_session_of_kind_cron_with_its_runtime_and_model_which_an_ed
         actions.change_job(made, now=MONDAY, runtime="llm")
 
 
-def test_a_runtime_that_answers_with_nonsense_makes_an_error_not_a_hanging_run(settings):
+@pytest.mark.parametrize(
+    ("runtime", "status"), [("AnswersNone", "error"), ("SaysNothing", "error"), ("SaysParts", "error"), ("SaysUnstorable", "success")]
+)
+def test_txt_01_whatever_a_runtime_answers_the_run_ends(settings, runtime, status):
     settings.RUNTIMES = {**settings.RUNTIMES, **odd_runtimes.RUNTIMES}
-    made = job(project=ProjectFactory(runtimes=["AnswersNone"]), runtime="AnswersNone")
+    made = job(project=ProjectFactory(runtimes=[runtime]), runtime=runtime)
     play(MONDAY, 5)
-    assert statuses(made)[0] == "error"
+    assert statuses(made)[0] == status
+
+
+def test_txt_01_an_error_that_no_database_can_keep_is_made_visible(settings):
+    settings.RUNTIMES = {**settings.RUNTIMES, **odd_runtimes.RUNTIMES}
+    made = job(project=ProjectFactory(runtimes=["RaisesUnstorable"]), runtime="RaisesUnstorable")
+    play(MONDAY, 5)
+    assert "a\u2400b\ufffd" in runs(made)[0].error

@@ -9,6 +9,7 @@ from sessions_app.cron import actions
 from sessions_app.cron.models import CronJob, CronRun
 from sessions_app.models import Session
 from tests.factories import CronJobFactory, ProjectFactory
+from tests.inbox_app import odd_runtimes
 from tests.inbox_app.cron_days import MONDAY, again, job, play, statuses
 from tests.people import administrator, browser_of, operator
 
@@ -154,10 +155,12 @@ def test_crn_12_the_page_shows_a_clean_state_after_a_success_and_the_old_error_i
     assert "ScriptFailed" not in page(browser, JOBS)
 
 
-def test_a_job_that_gave_up_says_why_and_the_first_page_says_that_one_did(browser):
-    made = job("* * * * *", "!fail 99", name=ODD)
+def test_a_job_that_gave_up_says_why_and_the_first_page_says_that_one_did(browser, settings):
+    settings.RUNTIMES = {**settings.RUNTIMES, **odd_runtimes.RUNTIMES}
+    made = job("* * * * *", ODD, project=ProjectFactory(runtimes=["Raises"]), runtime="Raises")
     play(MONDAY, 7)
-    assert "It failed 6 times in a row." in page(browser, f"{JOBS}{made.pk}/change/")
+    shown = page(browser, f"{JOBS}{made.pk}/change/").partition("Switched off because")[2]
+    assert "It failed 6 times in a row." in shown and "U+202E" in shown
     assert page(browser, JOBS, state="gave up").count("gave up") > 1
     figure = next(figure for figure in browser.get("/admin/").context["figures"] if "gave up" in figure.title)
     assert (figure.value, figure.alarming) == ("1", True)
