@@ -1,10 +1,13 @@
 """What holds for every test: the ones for a database or broker that is not there are skipped, and say so."""
 
+import functools
 import shutil
 
 import hypothesis
 import pytest
 from django.conf import settings
+from django.db import connection, transaction
+from django.test import TransactionTestCase
 
 # No deadline: the machine may be busy. What "ci" tries is always the same, so that only a change turns it red; "nightly"
 # tries something new each time and for about an hour: pytest --hypothesis-profile=nightly tests/simulation
@@ -14,6 +17,31 @@ hypothesis.settings.register_profile("nightly", settings_of_all, max_examples=6_
 hypothesis.settings.load_profile("ci")
 
 pytest_plugins = ["tests.rest"]
+
+MADE_BY_MIGRATE = {"django_content_type", "auth_permission"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_cleaning():
+    """After a test with transactions of its own its rows are deleted.
+
+    Django would truncate every table and make all permissions anew: 1 to 2 s a test on PostgreSQL, ten times of the test.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", _delete_all_rows)
+        yield
+
+
+def _delete_all_rows(case):
+    with transaction.atomic(), connection.cursor() as cursor:  # foreign keys are checked at its end
+        for table in _tables():
+            cursor.execute(f"DELETE FROM {connection.ops.quote_name(table)}")
+
+
+@functools.cache
+def _tables():
+    names = connection.introspection.django_table_names(only_existing=True, include_views=False)
+    return [name for name in names if name not in MADE_BY_MIGRATE]
 
 
 def pytest_collection_modifyitems(items):
