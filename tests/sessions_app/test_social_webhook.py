@@ -1,8 +1,11 @@
 """The signed webhook: what passes, what is refused how, and that the answer never waits for the turn."""
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from django.db import connection
 
 from sessions_app import direct
 from sessions_app.models import Session, SocialRefusal, TranscriptEntry, Turn
@@ -11,6 +14,7 @@ from sessions_app.social.events import IncomingEvent
 from sessions_app.social.signature import signed
 from suzent_site.errors import Invalid
 from tests.bot_api import until
+from tests.concurrency.conftest import stopped_before_commit  # noqa: F401  # a fixture
 from tests.social import SECRET, a_channel, post, refused
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -203,6 +207,28 @@ def test_soc_07_the_answer_does_not_wait_for_the_turn(settings):
     until(lambda: Turn.objects.running().exists())
     settings.SUZENT_SHUTDOWN_GRACE = 0
     web.close()
+
+
+def test_soc_07_while_the_database_is_locked_an_event_is_refused_or_has_its_turn(stopped_before_commit):  # noqa: F811
+    channel = a_channel()
+    busy = stopped_before_commit(lambda: channels.change_channel(channel, pairing=True))
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(from_another_process, EVENT)
+        threading.Event().wait(3)
+        busy.finish()
+        status = answer.result(60)
+    assert status == 202 or status >= 500
+    if status == 202:
+        until(lambda: TranscriptEntry.objects.filter(text="ok: hello").exists())
+    else:
+        assert not Session.objects.exists()
+
+
+def from_another_process(event):
+    try:
+        return post(event).status_code
+    finally:
+        connection.close()
 
 
 def test_ret_04_a_full_queue_is_503_with_retry_after_and_what_was_taken_is_answered(settings):
