@@ -1,6 +1,7 @@
 """Sub-agents that are born, end and are stopped in one instant: connections let go at a barrier, or stopped before a commit."""
 
 import threading
+import time
 
 import pytest
 from django.db import connection
@@ -104,10 +105,22 @@ def test_a_stop_that_waits_for_a_birth_reaches_the_child(stopped_before_commit, 
     stopped = []
     stopping = threading.Thread(target=lambda: stopped.append(_answer(lambda: stop(parent))))
     stopping.start()
+    _wait_until_one_waits_for_a_lock()
     task = birth.finish()
     stopping.join(20)
     assert stopped == [True]
     assert fresh(task).status == "cancelled"
+
+
+def _wait_until_one_waits_for_a_lock():
+    give_up_at = time.monotonic() + 20
+    while time.monotonic() < give_up_at:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+            if cursor.fetchone()[0]:
+                return
+        time.sleep(0.02)
+    pytest.fail("nobody waits")
 
 
 def _answer(act):
