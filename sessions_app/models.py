@@ -174,6 +174,10 @@ class TranscriptEntry(models.Model):
             models.UniqueConstraint(fields=["session", "seq"], name="transcript_position"),
             models.CheckConstraint(condition=Q(role__in=["user", "assistant", "system", "tool"]), name="transcript_role_known"),
         ]
+        indexes = [
+            # Reader: transcripts.read, which counts what it leaves out.
+            models.Index(fields=["session", "seq"], condition=Q(visible=False), name="transcript_hidden"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.session_id} #{self.seq}"

@@ -37,13 +37,17 @@ class Page:
 
 def read(session: Session, *, before: int | None = None) -> Page:
     """The newest visible entries (older than ``before``) that fit into the limit."""
-    visible = TranscriptEntry.objects.filter(session=session, visible=True)
-    count = visible.count()
-    older = visible if before is None else visible.filter(seq__lt=before)
+    older = TranscriptEntry.objects.filter(session=session, visible=True, **({} if before is None else {"seq__lt": before}))
     newest_first = older.order_by("-seq").only("seq", "role", "text", "created_at", "parts")[:ENTRY_LIMIT]
     lines, cut = _fitting(_line(entry) for entry in newest_first.iterator(chunk_size=50))
-    omitted = older.filter(seq__lt=lines[0].seq).count() if lines else 0
-    return Page(lines=lines, count=count, omitted=omitted, truncated=cut or omitted > 0)
+    last_seq = Session.objects.values_list("last_seq", flat=True).get(pk=session.pk)
+    omitted = _visible_up_to(lines[0].seq - 1, session) if lines else 0
+    return Page(lines=lines, count=_visible_up_to(last_seq, session), omitted=omitted, truncated=cut or omitted > 0)
+
+
+def _visible_up_to(seq: int, session: Session) -> int:
+    """Positions have no gaps, so only the hidden ones are counted: reading costs the same at entry 100 and 1,000,000."""
+    return seq - TranscriptEntry.objects.filter(session=session, visible=False, seq__lte=seq).count()
 
 
 def is_header(part: Any) -> bool:

@@ -142,6 +142,7 @@ def test_each_reader_uses_its_index_and_finding_a_head_looks_at_no_settled_mail(
     assert {index: plan for index, plan in plans.items() if known_as(index) not in plan} == {}
     page = plan_of(lambda: transcripts.read(much))
     assert known_as("transcript_position") in page
+    assert "transcript_hidden" in page
     heads = {name: plan_of(lambda name=name: HEADS[name](much)) for name in HEADS}
     assert {name: plan for name, plan in heads.items() if "message_head" not in plan or scans_messages(plan)} == {}
 

@@ -217,6 +217,14 @@ def test_read_gives_the_transcript_in_order(town):
     assert (answer["agent_id"], answer["kind"], answer["status"], answer["title"]) == ("writer", "interactive", "idle", "Writer")
 
 
+def test_read_neither_shows_nor_counts_hidden_entries(town):
+    written(town, town.writer, "a" * 8_000, "b" * 8_000)
+    town.writer.session.entries.filter(seq__in=[1, 4]).update(visible=False)
+    answer = town.planner.api.tool("agent_read", agent_id="writer").json()
+    assert [m["seq"] for m in answer["messages"]] == [2, 3]
+    assert (answer["message_count"], answer["omitted_message_count"], answer["transcript_truncated"]) == (2, 0, False)
+
+
 def test_read_shows_the_thread_of_what_a_message_made(town):
     town.planner.api.send("writer", "a question", message_id="q-1")
     delivered(town.writer)
