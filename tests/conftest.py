@@ -1,7 +1,10 @@
 """What holds for every test: the ones for a database or broker that is not there are skipped, and say so."""
 
 import functools
+import gc
+import os
 import shutil
+import sqlite3
 
 import hypothesis
 import pytest
@@ -30,6 +33,19 @@ def quick_cleaning():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TransactionTestCase, "_fixture_teardown", _delete_all_rows)
         yield
+
+
+def _close_sqlite():
+    """In every thread. A fork must inherit no connection: it would close the copy and undo what its owner writes.
+
+    A worker has none when it forks its nursery; this process may have some in threads that earlier tests left behind.
+    """
+    for found in gc.get_objects():
+        if isinstance(found, sqlite3.Connection):
+            found.close()
+
+
+os.register_at_fork(before=_close_sqlite)
 
 
 def _delete_all_rows(case):
