@@ -1,7 +1,7 @@
 """The one door through which a message changes: the only writer of ``Message.status``.
 
 ``accept claim acknowledge release fail withdraw redeliver sweep``, and no other verb. Each is one short durable
-transaction: a guarded UPDATE that names the state it believes in, plus the Attempt row. No row changed is an answer
+transaction: a guarded UPDATE that names the state it believes in, plus the Attempt row (``attempts``). No row changed is an answer
 (someone was first), not an error. Every transaction locks the lanes it touches first, in key order.
 """
 
@@ -12,12 +12,11 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from itertools import takewhile
 
-from django.conf import settings
-from django.db import IntegrityError, connection
-from django.db.models import Exists, F, Max, OuterRef, Q, Subquery
+from django.db import IntegrityError
+from django.db.models import F
 from django.db.models.functions import Coalesce
 
-from inbox_app import limits, notices, results, transports
+from inbox_app import attempts, limits, notices, results, room, transports
 from inbox_app.chains import Chain, chain_of
 from inbox_app.content import check_content, check_message_id
 from inbox_app.deliveries import (
@@ -28,13 +27,11 @@ from inbox_app.deliveries import (
     Judged,
     Next,
     Parcel,
-    RemoteTarget,
     Setback,
     Swept,
     Work,
 )
 from inbox_app.errors import (
-    MailboxFull,
     MaybeDelivered,
     MessageIdConflict,
     NotFailed,
@@ -42,25 +39,22 @@ from inbox_app.errors import (
     TargetGone,
     TaskEnded,
 )
-from inbox_app.judgement import SOLITARY_LOSSES, Evidence, Verdict, given_up, judge
+from inbox_app.judgement import Evidence, Verdict, given_up, judge
 from inbox_app.models import Attempt, DedupeKey, Intervention, Message
-from inbox_app.querysets import MessageQuerySet
+from inbox_app.repairs import repair_lanes
+from inbox_app.tries import used_up
 from sessions_app import lanes, turns
 from sessions_app.actions import batch_size
 from sessions_app.cron import runs
 from sessions_app.cron.runs import CronWork
 from sessions_app.lanes import Hold
-from sessions_app.models import Lane, Project, Session, Turn
+from sessions_app.models import Lane, Session, Turn
 from sessions_app.text import storable
 from suzent_site.errors import NotFound
 from suzent_site.faults import crash_point
 from suzent_site.transactions import durable
 
-DEFERRED_AT_MOST = timedelta(hours=24)  # that a message without a validity waits for an unavailable runtime
 SWEEP_BATCH = 200  # messages that one sweep expires, each in a transaction of its own: the next sweep is a minute away
-NEVER_REFUSED = (Message.Kind.SUBAGENT_RESULT, Message.Kind.DELIVERY_FAILURE)
-BACKS_OFF_AT_MOST = 1.5  # times the cap of the backoff, whose jitter is less
-LANE_FULL_RETRY = 5  # seconds a refused sender is told to wait
 
 
 # --- accept ----------------------------------------------------------------------------------------------------
@@ -85,7 +79,7 @@ def _accept(draft: Draft, *, now: datetime) -> Accepted:
         earlier = _user_of_id(draft.project_id, draft.message_id) if draft.message_id else None
         if earlier is not None:
             return _answer_again(draft, earlier)
-        _refuse_unless_open_with_room(draft)
+        room.refuse_unless_open_with_room(draft)
         message = _insert(draft, chain=_chain(draft), now=now)
         crash_point("accept.before_commit")
     return Accepted(message, created=True)
@@ -123,44 +117,10 @@ def _answer_again(draft: Draft, earlier: Message | DedupeKey) -> Accepted:
     return Accepted(earlier, created=False)
 
 
-def _refuse_unless_open_with_room(draft: Draft) -> None:
-    is_full = _is_full(draft.target)
-    if is_full is None:
-        raise TargetGone
-    if is_full and draft.kind not in NEVER_REFUSED:
-        raise MailboxFull(retry_after=LANE_FULL_RETRY, limit=settings.SUZENT_LANE_LIMIT)
-
-
-def _is_full(target: Session | RemoteTarget) -> bool | None:
-    """Whether as much waits for the target as may wait for one; None if it takes no mail at all."""
-    if isinstance(target, Session):
-        return _is_full_session(target)
-    remote = transports.remote_for(target.agent_id)
-    last_place = Message.objects.filter(lane=target.lane_key).order_by()[settings.SUZENT_LANE_LIMIT - 1 : settings.SUZENT_LANE_LIMIT]
-    return None if remote is None or remote.is_closed(target) else last_place.exists()
-
-
-def _is_full_session(target: Session) -> bool | None:
-    """In plain SQL for the reason that lanes.mark_due gives: 0.03 ms instead of 0.83 ms.
-
-    None if it or its project is archived.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT EXISTS (SELECT 1 FROM {Message._meta.db_table} WHERE lane = %s LIMIT 1 OFFSET %s)"
-            f" FROM {Session._meta.db_table} AS session"
-            f" JOIN {Project._meta.db_table} AS project ON project.slug = session.project_id"
-            " WHERE session.agent_id = %s AND session.archived_at IS NULL AND project.archived_at IS NULL",
-            [target.lane_key, settings.SUZENT_LANE_LIMIT - 1, target.pk],
-        )
-        found = cursor.fetchone()
-    return None if found is None else bool(found[0])
-
-
 def _chain(draft: Draft) -> Chain:
     if draft.kind == Message.Kind.REMOTE_AGENT_MESSAGE:
         return Chain(hops=draft.hops)
-    limited = draft.kind not in NEVER_REFUSED
+    limited = draft.kind not in room.NEVER_REFUSED
     return chain_of(draft.project_id, sender_id=draft.sender_id, in_reply_to=draft.in_reply_to, limited=limited)
 
 
@@ -227,25 +187,16 @@ def _evidence(head: Message, *, marked: Collection[tuple[str, str]]) -> Evidence
     is_marked = (str(head.session_id), head.message_id) in marked
     return Evidence(
         marked=is_marked,
-        stop_requested=head.status == Message.Status.PROCESSING and _was_asked_to_stop(head),
+        stop_requested=head.status == Message.Status.PROCESSING and attempts.ended_as_stopped(head),
         archived=transports.of(head).is_gone(head),
     )
-
-
-def _was_asked_to_stop(head: Message) -> bool:
-    """Whether its turn ended as stopped: lost on the way, or committed and not acknowledged.
-
-    Or somebody has found that already, and died before it could acknowledge.
-    """
-    found = Q(outcome=None, turn__state=Turn.State.STOPPED) | Q(outcome=Attempt.Outcome.STOPPED)
-    return Attempt.objects.filter(found, message=head).exists()
 
 
 def _close_lost_attempt(head: Message, *, stopped: bool, now: datetime) -> None:
     """The process died with this turn. The first loss is free and makes it a suspect; later ones are told by its shift."""
     lost = Attempt.Outcome.STOPPED if stopped else Attempt.Outcome.LOST
-    error = _how_its_turn_ended(head)
-    _close_attempts([head.pk], outcome=lost, error=error, now=now)
+    error = attempts.how_its_turn_ended(head)
+    attempts.close([head.pk], outcome=lost, error=error, now=now)
     if head.session_id is None:
         _remember_that_it_may_be_there(head)
     elif head.losses == 0 and not stopped:
@@ -258,11 +209,6 @@ def _remember_that_it_may_be_there(message: Message) -> None:
     message.save(update_fields=["maybe_delivered"])
 
 
-def _how_its_turn_ended(head: Message) -> str:
-    told = Attempt.objects.filter(message=head, outcome=None).values_list("turn__error", flat=True).first()
-    return told or "the process that ran it is gone"
-
-
 def _start(judged: Sequence[Judged], *, now: datetime) -> list[Work | Parcel]:
     if not judged:
         return []
@@ -272,12 +218,12 @@ def _start(judged: Sequence[Judged], *, now: datetime) -> list[Work | Parcel]:
     Message.objects.unsettled().filter(pk__in=[message.pk for messages in taken for message in messages]).update(
         status=Message.Status.PROCESSING, started_at=Coalesce("started_at", now)
     )
-    attempts = _open_attempts(begun, now=now)
-    return [_in_hand(item.hold, messages, turn, attempts) for item, messages, turn in begun]
+    opened = attempts.begin([(item.hold, messages, turn) for item, messages, turn in begun], now=now)
+    return [_in_hand(item.hold, messages, turn, opened) for item, messages, turn in begun]
 
 
-def _in_hand(hold: Hold, messages: Sequence[Message], turn: Turn | None, attempts: dict[int, Attempt]) -> Work | Parcel:
-    head, *followers = [(message, attempts[message.pk]) for message in messages]
+def _in_hand(hold: Hold, messages: Sequence[Message], turn: Turn | None, opened: dict[int, Attempt]) -> Work | Parcel:
+    head, *followers = [(message, opened[message.pk]) for message in messages]
     return Parcel(hold, *head) if turn is None else Work(hold, *head, turn, followers=tuple(followers))
 
 
@@ -300,19 +246,6 @@ def _begin_tasks(messages: Sequence[Message], *, now: datetime) -> None:
             message.save(update_fields=["valid_until"])
 
 
-def _open_attempts(begun: Sequence[tuple[Judged, tuple[Message, ...], Turn | None]], *, now: datetime) -> dict[int, Attempt]:
-    """The new attempt of each message, by the message's key."""
-    numbers = _next_numbers([message for _, messages, _ in begun for message in messages if message.started_at is not None])
-    attempts = Attempt.objects.bulk_create([
-        Attempt(
-            message=message, number=numbers.get(message.pk, 1), owner=item.hold.owner, epoch=item.hold.epoch, turn=turn, started_at=now
-        )
-        for item, messages, turn in begun
-        for message in messages
-    ])  # fmt: skip
-    return {attempt.message_id: attempt for attempt in attempts}
-
-
 def _followers(head: Message, *, now: datetime) -> list[Message]:
     """What the head's turn takes along: fresh messages right behind it. What has had a try is tried by itself."""
     most = batch_size(head.session.config) if head.session is not None and head.started_at is None else 1
@@ -325,13 +258,6 @@ def _followers(head: Message, *, now: datetime) -> list[Message]:
 def _is_fresh(message: Message, *, now: datetime) -> bool:
     expired = message.valid_until is not None and message.valid_until <= now
     return message.started_at is None and message.redeliveries == 0 and not expired
-
-
-def _next_numbers(messages: Sequence[Message]) -> dict[int, int]:
-    if not messages:
-        return {}
-    last = Attempt.objects.filter(message__in=messages).values_list("message_id").annotate(Max("number"))
-    return {message_id: number + 1 for message_id, number in last}
 
 
 # --- acknowledge -----------------------------------------------------------------------------------------------
@@ -365,7 +291,7 @@ def _deliver(done: Sequence[Acknowledgement], *, now: datetime) -> None:
         if item.answer:
             Message.objects.filter(pk__in=item.message_pks).update(peer_answer=item.answer)
     for outcome in {item.outcome for item in done}:
-        _close_attempts([pk for item in done if item.outcome == outcome for pk in item.message_pks], outcome=outcome, now=now)
+        attempts.close([pk for item in done if item.outcome == outcome for pk in item.message_pks], outcome=outcome, now=now)
     for task in [message for item in done for message in item.messages if message.is_task and item.outcome == Attempt.Outcome.STOPPED]:
         end_task(task, results.stopped(), now=now)
 
@@ -454,7 +380,7 @@ def _settle_or_put_back(work: Work | Parcel, message: Message, setback: Setback,
         _deliver([Acknowledgement(work.hold, message, settled)], now=now)
         return
     _count(message, setback)
-    reason = _used_up(message, setback, now=now)
+    reason = used_up(message, setback, now=now)
     if reason is not None:
         _settle_failed(message, reason=reason, error=setback.error, now=now)
     else:
@@ -467,30 +393,6 @@ def _outcome_after_all(work: Work | Parcel, message: Message) -> Attempt.Outcome
     if turns.was_asked_to_stop(work.turn.pk):
         return Attempt.Outcome.STOPPED
     return Attempt.Outcome.DELIVERED if turns.marked({(str(message.session_id), message.message_id)}) else None
-
-
-def _used_up(message: Message, setback: Setback, *, now: datetime) -> Message.Reason | None:
-    if message.is_timed and message.valid_until is not None:
-        return Message.Reason.TIMEOUT if message.valid_until <= now else _used_up_by_tries(message, setback)
-    if setback.deferred and setback.retry_at >= _deferrable_until(message):
-        return given_up(message).reason
-    return _used_up_by_tries(message, setback)
-
-
-def _used_up_by_tries(message: Message, setback: Setback) -> Message.Reason | None:
-    if setback.died_alone and message.losses + 1 > SOLITARY_LOSSES:
-        return Message.Reason.WORKER_DIED
-    if setback.charged and message.attempts + 1 >= message.max_attempts:
-        return Message.Reason.TIMEOUT if setback.timed_out else Message.Reason.EXHAUSTED
-    return None
-
-
-def _deferrable_until(message: Message) -> datetime:
-    """How long an unavailable runtime is waited for: its validity, else a day from when it was last accepted."""
-    if message.valid_until is not None:
-        return message.valid_until
-    redelivered = message.interventions.filter(verb=Intervention.Verb.REDELIVER).aggregate(last=Max("at"))["last"]
-    return (redelivered or message.accepted_at) + DEFERRED_AT_MOST
 
 
 def _count(message: Message, setback: Setback) -> None:
@@ -514,7 +416,7 @@ def _put_back(message: Message, setback: Setback, *, now: datetime) -> None:
     Message.objects.unsettled().filter(pk=message.pk).update(
         status=Message.Status.PENDING, available_at=may_run_at, last_error=storable(setback.error)
     )
-    _close_attempts([message.pk], outcome=setback.outcome, error=setback.error, now=now)
+    attempts.close([message.pk], outcome=setback.outcome, error=setback.error, now=now)
 
 
 def fail(judged: Judged, *, now: datetime, answered: bool = False) -> bool:
@@ -552,7 +454,7 @@ def _settle_failed(message: Message, *, reason: Message.Reason, error: str, now:
     same_try = Message.objects.unsettled().filter(pk=message.pk, redeliveries=message.redeliveries)
     if not same_try.update(status=Message.Status.FAILED, reason=reason, settled_at=now, lane=None, last_error=storable(error)):
         return False
-    _close_attempts([message.pk], outcome=Attempt.Outcome.FAILED, error=error, now=now)
+    attempts.close([message.pk], outcome=Attempt.Outcome.FAILED, error=error, now=now)
     if message.sender is not None:
         message.sender.refresh_from_db(fields=["archived_at"])  # it may be days since the turn began; its lane is locked
     if message.is_task:
@@ -585,11 +487,6 @@ def _tell(draft: Draft, *, about: Message, now: datetime) -> None:
     """Notices and results are never refused."""
     lanes.mark_due(draft.target.lane_key, now=now)
     _insert(draft, chain=Chain(about.hops + 1, about.root_id, about.message_id), now=now)
-
-
-def _close_attempts(message_ids: Sequence[int], *, outcome: Attempt.Outcome, now: datetime, error: str = "") -> None:
-    open_ones = Attempt.objects.filter(message__in=message_ids, outcome=None)
-    open_ones.update(outcome=outcome, finished_at=now, error=storable(error))
 
 
 # --- what people do --------------------------------------------------------------------------------------------
@@ -659,7 +556,7 @@ def _refuse_redelivery(current: Message) -> None:
 # --- sweep -----------------------------------------------------------------------------------------------------
 def sweep(*, now: datetime) -> Swept:
     """Fail what expired while it waited anywhere in a lane, and repair what should not happen."""
-    repaired = _repair_lanes(now=now)  # first, while ``now`` is now: later rows are not dated by a clock that ran ahead
+    repaired = repair_lanes(now=now)  # first, while ``now`` is now: later rows are not dated by a clock that ran ahead
     overdue = Message.objects.overdue(now).select_related("sender").order_by("valid_until")[:SWEEP_BATCH]
     return Swept(sum(_expire(message, now=now) for message in overdue), repaired)
 
@@ -674,28 +571,3 @@ def _expire(message: Message, *, now: datetime) -> bool:
         _settle_failed(current, reason=judgement.reason or Message.Reason.EXPIRED, error=judgement.error, now=now)
         lanes.look_again([str(message.lane)], now=now)
     return True
-
-
-def _repair_lanes(*, now: datetime) -> int:
-    """Make due what waits where nobody would look in time: a lane without a due time, or one dated by a clock that ran ahead.
-
-    Such a lane is due later than its head may run, or the head itself was dated so. One that backs off has its own time.
-    """
-    waiting = Message.objects.filter(lane=OuterRef("key"))
-    ahead = _dated_ahead(now=now)
-    head_may_run_at = Subquery(waiting.order_by("-status", "id").values("available_at")[:1])  # "processing" before "pending"
-    backs_off = Q(failures__gt=0, due_at__lte=now + BACKS_OFF_AT_MOST * timedelta(seconds=settings.SUZENT_PEER_BACKOFF_CAP))
-    is_late = Q(due_at__gt=head_may_run_at) | Exists(ahead.filter(lane=OuterRef("key")))
-    with durable():
-        stranded = Lane.objects.filter(Q(due_at=None) & Exists(waiting) | Q(due_at__gt=now, lease_owner=None) & is_late & ~backs_off)
-        keys = list(stranded.locked().values_list("key", flat=True))
-        ahead.filter(lane__in=keys).update(available_at=now)
-        lanes.look_now(keys, now=now)
-    return len(keys)
-
-
-def _dated_ahead(*, now: datetime) -> MessageQuerySet:
-    """Waiting for a time that was reckoned by a clock that ran ahead: when they were accepted, tried or redelivered."""
-    tried = Attempt.objects.filter(message=OuterRef("pk"), finished_at__gt=now)
-    redelivered = Intervention.objects.filter(message=OuterRef("pk"), at__gt=now)
-    return Message.objects.unsettled().filter(Q(accepted_at__gt=now) | Exists(tried) | Exists(redelivered), available_at__gt=now)

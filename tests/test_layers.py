@@ -28,6 +28,7 @@ class Owned:
 
 OWNED = [
     Owned("Message", "inbox_app/transitions.py", frozenset({"status"}), within=("inbox_app",)),
+    Owned("Attempt", "inbox_app/attempts.py"),
     Owned("Turn", "sessions_app/turns.py", frozenset({"state"}), within=("sessions_app", "inbox_app")),
     Owned("Lane", "sessions_app/lanes.py"),
     Owned(
@@ -201,7 +202,7 @@ def test_a_write_past_its_owner_is_seen(line, model):
     [
         "Response(body, status=202)",
         "Message.objects.filter(status='failed')",
-        "Attempt.objects.create(message=message, epoch=1)",
+        "Intervention.objects.create(message=message, epoch=1)",
         "SubagentTask.objects.filter(pk=1).update(status='running')",
         "TranscriptEntry.objects.filter(session=session).count()",
     ],
