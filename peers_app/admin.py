@@ -18,7 +18,7 @@ from unfold.forms import BaseDialogForm
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from inbox_app.tools import TOOLS
-from peers_app import grants, installation, pairing
+from peers_app import discovery, grants, installation, pairing
 from peers_app.models import NAME_LENGTH, URL_LENGTH, DeviceGrant, GrantRequest, Peer
 from sessions_app.admin.clock import WithClock
 from sessions_app.clock import database_now
@@ -246,6 +246,7 @@ class PeerAdmin(DevicePage):
     search_fields = ("peer_id", "name__icontains", "base_url__icontains")
     ordering = ("-created_at",)
     autocomplete_fields = ("project",)
+    actions_list = ("look_around",)
     actions_detail = ("pause", "resume", "offer", "remove")
 
     def get_fields(self, request: HttpRequest, obj: Peer | None = None) -> tuple[str, ...]:
@@ -267,6 +268,16 @@ class PeerAdmin(DevicePage):
         return self.only(request, object_id, {
             "ready": in_use, "offline": in_use, "paused": held, "revoked": held, "off": held, "asking": ("remove",),
         })  # fmt: skip
+
+    @action(description="Look around", permissions=["act"], url_path="around", icon="radar")
+    def look_around(self, request: HttpRequest) -> HttpResponse:
+        """Takes the seconds that it listens; changes nothing."""
+        context = {**self.admin_site.each_context(request), "title": "Devices on the local network", "opts": self.opts}
+        try:
+            context["found"] = discovery.find()
+        except SuzentError as refusal:
+            context["refusal"] = refusal.detail
+        return TemplateResponse(request, "admin/peers_app/around.html", context)
 
     @display(description="Name")
     def shown_name(self, obj: Peer) -> SafeString:

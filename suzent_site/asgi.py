@@ -81,12 +81,14 @@ class DeskHandler(ASGIHandler):
                 await self.handle(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """The server's start and stop; at the stop those who run things here end them, and the desks hang up."""
+        """The server's start and stop: those who run things here begin and end them, and at the stop the desks hang up."""
         await receive()
+        for path in settings.AT_WEB_START:
+            await sync_to_async(_alone, thread_sensitive=False)(import_string(path))
         await send({"type": "lifespan.startup.complete"})
         await receive()
         for path in settings.AT_WEB_END:
-            await sync_to_async(_end, thread_sensitive=False)(import_string(path))
+            await sync_to_async(_alone, thread_sensitive=False)(import_string(path))
         await sync_to_async(self._desks.hang_up, thread_sensitive=False)()
         await send({"type": "lifespan.shutdown.complete"})
 
@@ -100,7 +102,7 @@ class DeskHandler(ASGIHandler):
         return response
 
 
-def _end(act: Callable[[], object]) -> None:
+def _alone(act: Callable[[], object]) -> None:
     """In a thread that is not used again: its database connections are closed behind it."""
     try:
         act()

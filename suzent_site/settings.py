@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import ipaddress
 import os
 import re
@@ -45,6 +46,25 @@ def _refuse_unfit_keys(keys: list[str]) -> None:
         raise ImproperlyConfigured("SUZENT_FIELD_KEYS must be Fernet keys: 32 bytes in URL-safe base64, with commas between.") from error
 
 
+def _refuse_unfit_discovery() -> None:
+    if any(not isinstance(_literal(address), ipaddress.IPv4Address) for address in SUZENT_DISCOVERY_INTERFACES):
+        raise ImproperlyConfigured("SUZENT_DISCOVERY_INTERFACES must be IPv4 addresses of this machine, with commas between.")
+    if not SUZENT_DISCOVERY:
+        return
+    if importlib.util.find_spec("zeroconf") is None:
+        raise ImproperlyConfigured("SUZENT_DISCOVERY needs the extra discovery: uv sync --extra discovery.")
+    host = _literal(SUZENT_HOST)
+    if SUZENT_HOST == "localhost" or (host is not None and host.is_loopback):
+        raise ImproperlyConfigured("SUZENT_DISCOVERY needs SUZENT_HOST to be 0.0.0.0 or an address that other machines reach.")
+
+
+def _literal(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
 # --- Knobs -----------------------------------------------------------------------------------------------------
 DEBUG = env.bool("DEBUG", default=False)
 SUZENT_DATA_DIR = open_data_dir(Path(env.str("SUZENT_DATA_DIR", default=str(BASE_DIR / "data"))).expanduser())
@@ -60,6 +80,9 @@ SUZENT_PUBLIC_URL = env.str("SUZENT_PUBLIC_URL", default="")  # as others reach 
 SUZENT_DEVICE_NAME = env.str("SUZENT_DEVICE_NAME", default="")  # what paired devices call us; default the machine's name
 if SUZENT_PUBLIC_URL and not re.match(r"https?://[^/]", SUZENT_PUBLIC_URL):
     raise ImproperlyConfigured("SUZENT_PUBLIC_URL must begin with http:// or https:// and a host.")
+SUZENT_DISCOVERY = env.bool("SUZENT_DISCOVERY", default=False)  # announce this installation on the local network, by mDNS
+SUZENT_DISCOVERY_INTERFACES = env.list("SUZENT_DISCOVERY_INTERFACES", default=[])  # our IPv4 addresses there; default all
+_refuse_unfit_discovery()
 SUZENT_TRUSTED_PROXIES = env.list("SUZENT_TRUSTED_PROXIES", default=[])  # addresses whose X-Forwarded-* we believe
 SUZENT_LEASE_SECONDS = _number("SUZENT_LEASE_SECONDS", 30, least=1)
 SUZENT_TURN_CONCURRENCY = int(_number("SUZENT_TURN_CONCURRENCY", 32, least=1, most=1000))  # turns in one shift
@@ -100,7 +123,13 @@ TRANSPORTS = {  # how a message leaves, by Message.transport
 }
 MINUTELY = {"peers": "peers_app.probe.probe"}  # scheduled beside the engine's own: name and function
 READINESS = ["inbox_app.readiness.worker_answered"]  # what /readyz asks besides the database: () -> what is wrong
-AT_WEB_END = ["sessions_app.social.web.close", "sessions_app.direct.close_web"]  # called, each in a thread, when the web server ends
+# Called, each in a thread, before the web server's first request and when it ends.
+AT_WEB_START = ["peers_app.discovery.announce"] if SUZENT_DISCOVERY else []
+AT_WEB_END = [
+    *(["peers_app.discovery.fall_silent"] if SUZENT_DISCOVERY else []),
+    "sessions_app.social.web.close",
+    "sessions_app.direct.close_web",
+]
 CHILDREN_ON_DEMAND = {"social": "sessions_app.social.channels.any_active"}  # commands that `up` starts when this says so
 ERRANDS = ["peers_app.tasks.see_to_answers"]  # what the cluster's supervisor has queued beside, asked twice a second: (*, now)
 # Columns that keys rotate seals anew.

@@ -10,12 +10,12 @@ import pytest
 NOT_INHERITED = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "DEBUG", "DJANGO_SETTINGS_MODULE")
 
 
-def started(data_dir, script="", **environment):
+def started(data_dir, script="", before="", **environment):
     inherited = {
         name: value for name, value in os.environ.items() if name not in NOT_INHERITED and not name.startswith("SUZENT_")
     }
     return subprocess.run(
-        [sys.executable, "-c", f"import json; from suzent_site import settings as s; {script}"],
+        [sys.executable, "-c", f"{before}\nimport json; from suzent_site import settings as s; {script}"],
         env=inherited | {"SUZENT_DATA_DIR": str(data_dir)} | environment, capture_output=True, text=True, timeout=60, check=False,
     )
 
@@ -66,6 +66,7 @@ def test_the_public_url_turns_on_what_https_needs(tmp_path):
     [
         ("SUZENT_PORT", "99999"),
         ("SUZENT_PORT", "http"),
+        ("SUZENT_DISCOVERY_INTERFACES", "eth0"),
         ("SUZENT_LEASE_SECONDS", "0"),
         ("SUZENT_TURN_CONCURRENCY", "many"),
         ("SUZENT_LANE_LIMIT", "-1"),
@@ -103,3 +104,20 @@ def test_ids_are_kept_at_least_as_long_as_their_messages(tmp_path):
     refused = started(tmp_path, SUZENT_DEDUPE_DAYS="10")
     assert refused.returncode != 0
     assert "SUZENT_DEDUPE_DAYS must not be less than SUZENT_RETENTION_DAYS" in refused.stderr
+
+
+@pytest.mark.parametrize("host", ["127.1.2.3", "localhost"])
+def test_what_nobody_reaches_is_not_announced(tmp_path, host):
+    process = started(tmp_path, SUZENT_DISCOVERY="1", SUZENT_HOST=host)
+    assert process.returncode != 0
+    assert "SUZENT_DISCOVERY needs SUZENT_HOST" in process.stderr.strip().splitlines()[-1]
+
+
+def test_announcing_needs_its_extra(tmp_path):
+    process = started(tmp_path, before="import sys; sys.modules['zeroconf'] = None", SUZENT_DISCOVERY="1", SUZENT_HOST="0.0.0.0")
+    assert "SUZENT_DISCOVERY needs the extra discovery" in process.stderr.strip().splitlines()[-1]
+
+
+def test_the_installation_is_announced_only_where_somebody_asked_for_it(tmp_path):
+    assert said(tmp_path, "s.AT_WEB_START") == []
+    assert said(tmp_path, "s.AT_WEB_START", SUZENT_DISCOVERY="1", SUZENT_HOST="0.0.0.0") == ["peers_app.discovery.announce"]

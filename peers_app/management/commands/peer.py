@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from argparse import ArgumentTypeError
+from dataclasses import asdict
 from typing import Any
 
-from peers_app import pairing
+from peers_app import discovery, pairing
 from peers_app.models import Peer
 from sessions_app.clock import database_now
 from sessions_app.management.project_option import add_project, chosen_project
 from suzent_site.script_command import AddVerb, ScriptCommand
+
+LONGEST_LISTENED = 60.0  # seconds
 
 
 class Command(ScriptCommand):
@@ -20,6 +25,8 @@ class Command(ScriptCommand):
         add_project(ask)
         listing = add("list", help="all peers, in one JSON list")
         add_project(listing)
+        find = add("find", help="devices that announce themselves on the local network, in one JSON list; ask the one that you know")
+        find.add_argument("--seconds", metavar="N", type=_seconds, default=discovery.LISTENED, help="how long to listen; default %(default)g")
         for verb, what in (
             ("pause", "hold the mail for a peer"),
             ("resume", "let it go out again; takes what a peer offered"),
@@ -30,6 +37,9 @@ class Command(ScriptCommand):
     def ask(self, options: dict[str, Any]) -> dict[str, Any]:
         peer = pairing.ask(options["url"], project=chosen_project(options["project"]), now=database_now())
         return {"request_id": peer.request_id, "state": peer.state}
+
+    def find(self, options: dict[str, Any]) -> list[list[dict[str, Any]]]:
+        return [[asdict(found) for found in discovery.find(seconds=options["seconds"])]]
 
     def list(self, options: dict[str, Any]) -> list[list[dict[str, Any]]]:
         peers = Peer.objects.order_by("created_at")
@@ -51,6 +61,16 @@ class Command(ScriptCommand):
         peer = pairing.peer_named(options["peer"])
         pairing.remove(peer, now=database_now())
         return {**_peer(peer), "state": "removed"}
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= LONGEST_LISTENED:
+        raise ArgumentTypeError(f"must be a number above 0 and at most {LONGEST_LISTENED:g}")
+    return seconds
 
 
 def _peer(peer: Peer) -> dict[str, Any]:
