@@ -14,7 +14,7 @@ from tests.acceptance.peers.cutting_proxy import cutting_proxy
 
 pytestmark = pytest.mark.processes
 
-MESSAGES = int(os.environ.get("SUZENT_PEER_MESSAGES", "30"))
+MESSAGES = int(os.environ.get("SUZENT_PEER_MESSAGES", "12"))
 RESTARTS = int(os.environ.get("SUZENT_PEER_RESTARTS", "0"))  # of everything on both sides; single processes die anyway
 LOSES = 0.2
 NEAR_DIES = "peer.before_send:exit:once,peer.after_send:exit:once"
@@ -22,12 +22,26 @@ FAR_DIES = "peer.after_receive_commit:exit:once"
 SHRUNK = {"SUZENT_PEER_BACKOFF_CAP": "1", "SUZENT_LEASE_SECONDS": "3"}  # of 4 hours and 30 seconds
 
 
+def two_offices(make_site):
+    """Both with the project ``office``, which is made once; the token of near's planner."""
+    near, far = make_site(**SHRUNK, SUZENT_FAULTS=NEAR_DIES), make_site(new=True, **SHRUNK, SUZENT_FAULTS=FAR_DIES)
+    _, planner = near.in_one_process(["project", "create", "office"], ["session", "create", "--id", "planner"])
+    far.copy(near)
+    return near, far, planner["token"]
+
+
+def start(*sites):
+    """With ``up``: far's web server dies, and somebody has to start it anew."""
+    for site in sites:
+        site.start("up")
+
+
 def pair(near, far, url):
-    """Both operators agree, by commands; the address of ``far`` as ``near`` knows it."""
-    near.command("peer", "ask", url, "--project", "office")
-    [request] = far.command("grant", "list")
-    far.command("grant", "approve", request["request_id"], "--project", "office")
-    near.wait_for(lambda: near.one("SELECT state FROM peers_app_peer") == "ready", within=30)
+    """Both operators agree, by commands, while the rest still starts; the address of ``far`` as ``near`` knows it."""
+    far.wait_for(lambda: far.get("/healthz").status == 200, within=60)
+    asked = near.command("peer", "ask", url)
+    far.command("grant", "approve", asked["request_id"])
+    near.wait_for(lambda: near.one("SELECT state FROM peers_app_peer") == "ready", within=60)
     return f"peer:{near.one('SELECT peer_id FROM peers_app_peer')}"
 
 
@@ -43,7 +57,7 @@ def restart(*sites):
         site.kill(*site.everyone)
     for site in sites:
         site.wait_until_gone(*site.seen, within=20)
-        site.start("up")
+    start(*sites)
     for site in sites:
         site.wait_for(site.is_ready, within=60)
 
@@ -54,15 +68,11 @@ def unsettled(site):
 
 def test_per_01_per_14_a_link_that_loses_answers_and_sides_that_die_double_and_lose_nothing(make_site):
     """On each side a process dies once at its worst moment: before and after sending, and after storing."""
-    near, far = make_site(**SHRUNK, SUZENT_FAULTS=NEAR_DIES), make_site(**SHRUNK, SUZENT_FAULTS=FAR_DIES)
-    for site in (near, far):
-        site.start("up")
-    for site in (near, far):
-        site.wait_for(site.is_ready, within=60)
-        site.command("project", "create", "office")
-    token = near.command("session", "create", "--project", "office", "--id", "planner")["token"]
+    near, far, token = two_offices(make_site)
+    start(near, far)
     with cutting_proxy(far.port, loses=LOSES) as proxy:
         peer = pair(near, far, proxy.url)
+        near.wait_for(near.is_ready, within=60)
         began = time.monotonic()
         sent = [f"message {number}" for number in range(MESSAGES)]
         for number, text in enumerate(sent, 1):
