@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import structlog
 from django.db import OperationalError
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.permissions import BasePermission
@@ -90,5 +90,4 @@ def _note_life(grant: DeviceGrant, *, now: datetime) -> None:
 
 def _away(grant: DeviceGrant) -> QuerySet[Peer]:
     """This device as a peer of ours, if it is away. An identity that it claims is enough for this much."""
-    same = Q(reverse_grant=grant) | (Q(node_identity=grant.node_identity) if grant.node_identity else Q(pk=None))
-    return Peer.objects.filter(same, state=Peer.State.OFFLINE)
+    return Peer.objects.same_device_as(grant).filter(state=Peer.State.OFFLINE)

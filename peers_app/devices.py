@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
+
+from django.conf import settings
 
 from inbox_app.deliveries import Accepted, Draft
 from inbox_app.errors import TargetGone
 from inbox_app.models import Message
 from inbox_app.transitions import accept
-from peers_app.models import DeviceGrant
+from peers_app.models import DeviceGrant, Peer
 from peers_app.wire import Mail
 from sessions_app import actions, transcripts
 from sessions_app.models import Session
@@ -21,6 +23,8 @@ from suzent_site.faults import crash_point
 from suzent_site.transactions import durable
 
 SESSIONS_AT_MOST = 100  # of one device: names are free to choose
+ANSWER_WITHIN = timedelta(minutes=10)  # mail from a device so soon after ours to it goes on where that was
+LOOKED_BACK = 20  # messages of ours to it
 
 
 class SessionEnded(Conflict):
@@ -52,7 +56,7 @@ def receive(grant: DeviceGrant, mail: Mail, *, hops: int, now: datetime) -> Acce
     draft = Draft(
         project_id=grant.project_id, target=opened(grant, grant.agent_id, now=now), content=mail.content,
         kind=Message.Kind.REMOTE_AGENT_MESSAGE, message_id=id_here(grant, mail.message_id), sender_label=label_of(grant),
-        payload={"message_id": mail.message_id}, hops=hops, ours=True,
+        payload={"message_id": mail.message_id}, hops=max(hops, _hops_behind_ours(grant, now=now)), ours=True,
     )  # fmt: skip
     try:
         accepted = accept(draft, now=now)
@@ -60,6 +64,23 @@ def receive(grant: DeviceGrant, mail: Mail, *, hops: int, now: datetime) -> Acce
         raise SessionEnded from error
     crash_point("peer.after_receive_commit")
     return accepted
+
+
+def _hops_behind_ours(grant: DeviceGrant, *, now: datetime) -> int:
+    """How long the chain is if this mail answers ours to the same device; the maximum at most: then it is the last one.
+
+    A device of version 0.9.1 says nothing of chains, and another may say 0 each time: two agents that answer each other
+    across the border would do so without end.
+    """
+    peers = Peer.objects.same_device_as(grant).exclude(state=Peer.State.ASKING)
+    sent = [message for peer in peers for message in Message.objects.filter(target=peer.agent_id, session=None).order_by("-id")[:LOOKED_BACK]]
+    answered = [message.hops + 1 for message in sent if _may_be_answered(message, now=now)]
+    return min(max(answered, default=0), settings.SUZENT_MAX_HOPS)
+
+
+def _may_be_answered(message: Message, *, now: datetime) -> bool:
+    """It was tried, and is there since just now for all that we know."""
+    return message.started_at is not None and (message.settled_at is None or now - message.settled_at < ANSWER_WITHIN)
 
 
 def id_here(grant: DeviceGrant, message_id: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 if TYPE_CHECKING:
     from peers_app.models import DeviceGrant, GrantRequest, Peer  # noqa: F401  # the querysets' own models
@@ -24,6 +24,10 @@ class PeerQuerySet(QuerySet["Peer"]):
     def in_use(self) -> PeerQuerySet:
         """Whose mail may go out: ready, or offline and tried again."""
         return self.filter(state__in=["ready", "offline"])
+
+    def same_device_as(self, grant: DeviceGrant) -> PeerQuerySet:
+        """That device as a peer of ours, by the reverse grant or by the identity that it claims, which proves nothing."""
+        return self.filter(Q(reverse_grant=grant) | (Q(node_identity=grant.node_identity) if grant.node_identity else Q(pk=None)))
 
     def addressable_from(self, project: str) -> PeerQuerySet:
         """The peers that an agent of ``project`` can name."""
