@@ -237,7 +237,8 @@ def _own_names() -> list[str]:
     if SUZENT_PUBLIC_URL:
         names.add(urlsplit(SUZENT_PUBLIC_URL).hostname or "")
     if SUZENT_HOST in {"0.0.0.0", "::"}:  # we only ask whether the operator opened it
-        names |= {_in_a_url(entry[4][0]) for entry in _addresses_of(socket.gethostname())}
+        names |= {_in_a_url(entry[4][0]) for entry in _addresses_of(socket.gethostname())}  # often of loopback only
+        names |= {_address_towards_others(), *SUZENT_DISCOVERY_INTERFACES}
     return sorted(name for name in names if name)
 
 
@@ -246,6 +247,16 @@ def _addresses_of(name: str) -> list[tuple]:  # type: ignore[type-arg]  # the so
         return socket.getaddrinfo(name, None)
     except OSError:
         return []
+
+
+def _address_towards_others() -> str:
+    """Ours on the network that leads out, by which others are told to call us; empty without one. No packet leaves."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address of nobody, kept for examples
+        except OSError:
+            return ""
+        return str(probe.getsockname()[0])
 
 
 def _in_a_url(address: str) -> str:

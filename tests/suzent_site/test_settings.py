@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -121,3 +122,12 @@ def test_announcing_needs_its_extra(tmp_path):
 def test_the_installation_is_announced_only_where_somebody_asked_for_it(tmp_path):
     assert said(tmp_path, "s.AT_WEB_START") == []
     assert said(tmp_path, "s.AT_WEB_START", SUZENT_DISCOVERY="1", SUZENT_HOST="0.0.0.0") == ["peers_app.discovery.announce"]
+
+
+def test_an_open_server_answers_to_the_addresses_that_others_are_told(tmp_path):
+    script = "from peers_app.installation import our_address; print(our_address(seen_from='192.0.2.1')); print(s.ALLOWED_HOSTS)"
+    opened = {"SUZENT_HOST": "0.0.0.0", "SUZENT_DISCOVERY_INTERFACES": "10.1.2.3", "DJANGO_SETTINGS_MODULE": "suzent_site.settings"}
+    process = started(tmp_path, f"import django; django.setup(); {script}", **opened)
+    told, allowed = process.stdout.splitlines()
+    assert (urlsplit(told).hostname or "10.1.2.3") in allowed  # nothing is told where no network leads out
+    assert "10.1.2.3" in allowed
