@@ -123,6 +123,7 @@ class DirectTurns:
         with self._changed:
             self._closing.set()
             self._changed.wait_for(lambda: not (self._running or self._beginning), timeout=patience)
+            self._changed.wait_for(lambda: not self._beginning, timeout=lanes.lease().total_seconds())  # a transaction at most
             left = list(self._running)
         for turn in left:
             turn.give_up()

@@ -22,6 +22,7 @@ URL_LIMIT = 2_000  # characters
 METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "192.0.0.192")))
 # Each carries an IPv4 address inside and would reach it past the rules for that: mapped, compatible, 6to4, Teredo.
 DISGUISED = [ipaddress.ip_network(net) for net in ("::ffff:0:0/96", "::/96", "2002::/16", "2001::/32", "64:ff9b:1::/48")]
+SELF = ipaddress.ip_address("::1")  # not is_loopback: from 3.13 on, Python says that of a disguised 127.0.0.1 too
 NAT64 = ipaddress.ip_network("64:ff9b::/96")  # in daily use on networks without IPv4, so judged by what is inside
 SITE_LOCAL = ipaddress.ip_network("fec0::/10")  # Python counts these old private addresses as public
 NUMBER = re.compile(r"([0-9]+|0[xX][0-9a-fA-F]*)", re.ASCII)
@@ -127,7 +128,7 @@ def _never_called(address: IPAddress) -> str:
         return "is link-local or a cloud's metadata service"
     if address.is_multicast:
         return "is a multicast address"
-    if not address.is_loopback and any(address in network for network in DISGUISED):
+    if address != SELF and any(address in network for network in DISGUISED):
         return "hides an IPv4 address"
     return "is reserved" if address.is_reserved and address.version == 4 else ""
 

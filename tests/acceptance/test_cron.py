@@ -3,6 +3,10 @@
 import signal
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
+pytestmark = pytest.mark.once
+
 CRON = {"SUZENT_LEASE_SECONDS": "3", "SUZENT_ALLOW_CRASH": "1"}
 
 

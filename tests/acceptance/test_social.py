@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from sessions_app.social.sender import REPEAT
 from tests.bot_api import TOKEN, bot_api
 
+pytestmark = pytest.mark.once
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.acceptance.conftest import ROOT
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.once]
 
 
 def refusal(site) -> str:

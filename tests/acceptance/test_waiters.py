@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.once]
 
 WAITERS = 300
 MOST_THREADS = 40

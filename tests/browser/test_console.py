@@ -10,7 +10,7 @@ from sessions_app.models import Lane
 from tests.factories import MessageFactory, failed
 from tests.people import operator
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.browser, pytest.mark.once, pytest.mark.django_db(transaction=True)]
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

@@ -108,7 +108,7 @@ def test_soc_02_a_signature_over_another_body_is_refused(queued):
     assert refused() == {"bad_signature": 1}
 
 
-@pytest.mark.parametrize("away", [-301, 301, -86_400, 10**9])
+@pytest.mark.parametrize("away", [-301, 330, -86_400, 10**9])
 def test_soc_02_a_stale_timestamp_is_refused(queued, away):
     a_channel()
     assert post(EVENT, at=int(time.time()) + away).status_code == 401

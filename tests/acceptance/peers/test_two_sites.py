@@ -12,7 +12,7 @@ import pytest
 
 from tests.acceptance.peers.cutting_proxy import cutting_proxy
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.once]
 
 MESSAGES = int(os.environ.get("SUZENT_PEER_MESSAGES", "12"))
 RESTARTS = int(os.environ.get("SUZENT_PEER_RESTARTS", "0"))  # of everything on both sides; single processes die anyway
