@@ -105,7 +105,7 @@ class Message(models.Model):
             # Readers: GET /api/messages, direction=sent and direction=received, newest first.
             models.Index(fields=["sender", "-id"], name="message_sent"),
             models.Index(fields=["session", "-id"], name="message_received"),
-            # Reader: mailbox and console, the mail to an agent on another machine, newest first.
+            # Readers: mailbox, console, and what comes from there (how long its chain is): the mail to an agent on another machine, newest first.
             models.Index(fields=["target", "-id"], condition=Q(session=None), name="message_sent_away"),
             # Reader: MessageQuerySet.failed: the operator's first page, GET /api/messages?status=failed.
             models.Index(fields=["-id"], condition=Q(reason__isnull=False), name="message_failed"),

@@ -11,6 +11,7 @@ from django.conf import settings
 from inbox_app.deliveries import Accepted, Draft
 from inbox_app.errors import TargetGone
 from inbox_app.models import Message
+from inbox_app.querysets import MessageQuerySet
 from inbox_app.transitions import accept
 from peers_app.models import DeviceGrant, Peer
 from peers_app.wire import Mail
@@ -72,10 +73,14 @@ def _hops_behind_ours(grant: DeviceGrant, *, now: datetime) -> int:
     A device of version 0.9.1 says nothing of chains, and another may say 0 each time: two agents that answer each other
     across the border would do so without end.
     """
-    peers = Peer.objects.same_device_as(grant).exclude(state=Peer.State.ASKING)
-    sent = [message for peer in peers for message in Message.objects.filter(target=peer.agent_id, session=None).order_by("-id")[:LOOKED_BACK]]
+    sent = [message for peer in Peer.objects.same_device_as(grant) for message in _newest_to(peer)]
     answered = [message.hops + 1 for message in sent if _may_be_answered(message, now=now)]
     return min(max(answered, default=0), settings.SUZENT_MAX_HOPS)
+
+
+def _newest_to(peer: Peer) -> MessageQuerySet:
+    away = Message.objects.filter(target=peer.agent_id, session=None)
+    return away.only("hops", "started_at", "settled_at").order_by("-id")[:LOOKED_BACK]
 
 
 def _may_be_answered(message: Message, *, now: datetime) -> bool:
