@@ -48,6 +48,7 @@ SLEEPERS = (
     # Between two looks at what is to end.
     "inbox_app/cluster/supervisor.py",
     "inbox_app/bench/",  # the bench command's measurements
+    "peers_app/bench.py",
 )
 # Rule 9: around one delivery (dispatcher, transport) or direct turn, and around one pass of a worker loop (shift, watchdog, social).
 BORDERS = {

@@ -19,6 +19,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import connection
+from django.utils.module_loading import import_string
 
 from inbox_app.bench.engine import EngineBench
 from inbox_app.bench.figures import Figure
@@ -38,8 +39,9 @@ class Command(BaseCommand):
         parser.add_argument("--runs", type=int, default=5, help="how often each figure is measured (default 5)")
         parser.add_argument("--scale", type=float, default=1.0, help="share of the big tables to load, e.g. 0.1 (default 1)")
         parser.add_argument(
-            "--only", choices=["engine", "live", "waiters", "purge"],
-            help="only the figures of the engine, of the whole product, of many who wait, or of a purge under load (else left out)",
+            "--only", choices=["engine", "live", "waiters", "purge", *settings.BENCHES],
+            help="only the figures of the engine, of the whole product, of many who wait, of a purge under load, or of mail to peers "
+            "(the last two are left out else)",
         )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -67,6 +69,8 @@ class Command(BaseCommand):
             figures += WaitersBench(runs=runs, say=self._say).figures()
         if only in {None, "engine"}:
             figures += EngineBench(runs=runs, scale=scale, say=self._say).figures()
+        if only in settings.BENCHES:
+            figures += import_string(settings.BENCHES[only])(runs=runs, say=self._say).figures()
         self._print(figures, as_json=json)
 
     def _print(self, figures: list[Figure], *, as_json: bool) -> None:
