@@ -127,7 +127,7 @@ class ReasonDialog(BaseDialogForm):
 
 @admin.register(Message)
 class MessageAdmin(WithClock):
-    list_display = ("message_id", "shown_status", "reason", "shown_kind", "route", "tries", "shown_age", "next_attempt", "shown_error")
+    list_display = ("message_id", "shown_status", "shown_kind", "route", "tries", "shown_age", "next_attempt", "shown_error")
     list_display_links = ("message_id",)
     list_filter = (ByStatus, "transport", "kind", ("project", admin.RelatedOnlyFieldListFilter), ByAge)
     search_fields = ("message_id",)
@@ -183,7 +183,7 @@ class MessageAdmin(WithClock):
 
     @display(description="Kind", ordering="kind")
     def shown_kind(self, obj: Message) -> str:
-        return obj.kind
+        return obj.kind.replace("_", " ")
 
     @display(description="From → to")
     def route(self, obj: Message) -> SafeString:
@@ -207,9 +207,9 @@ class MessageAdmin(WithClock):
         at = max(obj.available_at, obj.lane_due_at or obj.available_at)  # type: ignore[attr-defined]  # annotated above
         return age(at, now=now) if at > now else "now"
 
-    @display(description="Last error")
+    @display(description="Reason, last error")
     def shown_error(self, obj: Message) -> SafeString:
-        return in_a_line(obj.last_error, limit=60)
+        return in_a_line(": ".join(filter(None, (obj.reason, obj.last_error))) or "—", limit=60)
 
     @display(description="Last error")
     def shown_error_whole(self, obj: Message) -> SafeString | str:

@@ -136,10 +136,10 @@ def _messages(state: str) -> str:
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
     """UNFOLD's SIDEBAR navigation: what an operator opens, most often first; nothing a user may not read."""
     return [
-        _group("Deliver", [("Messages", "inbox_app_message", "mail"), ("Lanes", "sessions_app_lane", "route")], request),
+        _group("Inbox", [("Messages", "inbox_app_message", "mail"), ("Lanes", "sessions_app_lane", "route")], request),
         _group("Agents", [
             ("Sessions", "sessions_app_session", "forum"),
-            ("Sub-agents' tasks", "inbox_app_subagenttask", "account_tree"),
+            ("Subagent tasks", "inbox_app_subagenttask", "account_tree"),
             ("Cron jobs", "sessions_app_cronjob", "schedule"),
             ("Cron runs", "sessions_app_cronrun", "history"),
             ("Turns", "sessions_app_turn", "play_arrow"),
@@ -147,14 +147,14 @@ def navigation(request: HttpRequest) -> list[dict[str, Any]]:
             ("Tokens", "sessions_app_apitoken", "key"),
         ], request),
         _group("Devices", [
-            ("Requests", "peers_app_grantrequest", "contact_mail"),
-            ("May drive us", "peers_app_devicegrant", "devices"),
-            ("We may drive", "peers_app_peer", "share"),
+            ("Grant requests", "peers_app_grantrequest", "contact_mail"),
+            ("Device grants", "peers_app_devicegrant", "devices"),
+            ("Peers", "peers_app_peer", "share"),
         ], request),
         _group("Platforms", [
             ("Channels", "sessions_app_socialchannel", "hub"),
-            ("Who may write", "sessions_app_socialidentity", "badge"),
-            ("Who asks to", "sessions_app_pairingrequest", "person_add"),
+            ("Social identities", "sessions_app_socialidentity", "badge"),
+            ("Pairing requests", "sessions_app_pairingrequest", "person_add"),
             ("Replies", "sessions_app_socialreply", "reply"),
         ], request),
         _group("Machine", [

@@ -74,9 +74,11 @@ class DevicePage(WithClock):
     """Read-only rows; each action calls one verb and says what became of it."""
 
     list_before_template = REACH
+    said: ClassVar[str]  # above the list: whose rows these are
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        return super().changelist_view(request, {**(extra_context or {}), "reach": installation.our_address(seen_from=FROM_OUTSIDE)})
+        above = {"said": self.said, "reach": installation.our_address(seen_from=FROM_OUTSIDE)}
+        return super().changelist_view(request, {**(extra_context or {}), **above})
 
     def one(self, request: HttpRequest, object_id: str, act: Callable[[Any], object], done: str) -> HttpResponse:
         """Call a verb for a row; what it refuses is told."""
@@ -107,7 +109,8 @@ def _asks(title: str, description: str, submit: str, form: type[BaseDialogForm] 
 
 @admin.register(GrantRequest)
 class RequestAdmin(DevicePage):
-    list_display = ("request_id", "shown_name", "shown_state", "came_from", "controller_addr", "claims", "asked_at", "answered_by")
+    said = "Devices that ask to drive us."
+    list_display = ("request_id", "shown_name", "shown_state", "came_from", "controller_addr", "claims", "asked_at")
     list_filter = ("state",)
     ordering = ("-created_at",)
     actions_detail = ("approve", "deny")
@@ -154,6 +157,7 @@ class RequestAdmin(DevicePage):
 
 @admin.register(DeviceGrant)
 class GrantAdmin(DevicePage):
+    said = "Devices that may drive us."
     list_display = ("device_id", "shown_name", "shown_state", "scope", "project", "runtime", "hint", "callback_url", "used")
     list_filter = ("state", "scope", ("project", admin.RelatedOnlyFieldListFilter))
     list_select_related = ("project",)
@@ -239,6 +243,7 @@ class AskForm(RefusableForm):
 
 @admin.register(Peer)
 class PeerAdmin(DevicePage):
+    said = "Devices that we may drive: agents write to peer:<id>."
     form = AskForm
     list_display = ("shown_name", "agent_id", "shown_state", "base_url", "project", "proof", "hint", "contact", "shown_error")
     list_filter = ("state", ("project", admin.RelatedOnlyFieldListFilter))

@@ -3,4 +3,4 @@ from django.apps import AppConfig
 
 class PeersConfig(AppConfig):
     name = "peers_app"
-    verbose_name = "Peers"
+    verbose_name = "Devices"

@@ -6,7 +6,7 @@ from sessions_app.checks import dotted_paths
 
 class SessionsConfig(AppConfig):
     name = "sessions_app"
-    verbose_name = "Sessions"
+    verbose_name = "Agents"
 
     def ready(self) -> None:
         register(dotted_paths, "suzent")

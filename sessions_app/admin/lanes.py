@@ -46,7 +46,7 @@ class LaneState(admin.SimpleListFilter):
 
 @admin.register(Lane)
 class LaneAdmin(WithClock):
-    list_display: tuple[str, ...] = ("key", "state", "shown_owner", "lease_ends", "due", "wanted", "failures", "epoch")
+    list_display: tuple[str, ...] = ("key", "state", "shown_owner", "lease_ends", "due", "failures", "epoch")
     list_filter = (LaneState,)
     search_fields = ("key__startswith",)
     search_help_text = "The beginning of a key, e.g. agent:planner"
@@ -75,10 +75,6 @@ class LaneAdmin(WithClock):
     @display(description="Due", ordering="due_at")
     def due(self, obj: Lane) -> str:
         return moment(obj.due_at, obj)
-
-    @display(description="Wanted until")
-    def wanted(self, obj: Lane) -> str:
-        return moment(obj.wanted_until, obj)
 
     @action(
         description="Pause",

@@ -70,7 +70,7 @@ class ChannelAdmin(ConsoleAdmin):
         else:
             channels.create_channel(obj.name, driver=obj.driver, project=obj.project, now=database_now(), **about)
 
-    @display(description="Secret", boolean=True)
+    @display(description="Has a secret", boolean=True)
     def has_secret(self, obj: SocialChannel) -> bool:
         """Without one nothing passes."""
         try:
