@@ -30,7 +30,7 @@ from sessions_app.admin.sessions import SessionAdmin
 from sessions_app.clock import database_now
 from sessions_app.models import Lane, Project, Session
 from sessions_app.querysets import REMOTE_PREFIX
-from suzent_site.console import EngineOwned, EngineOwnedInline, leave_dialog
+from suzent_site.console import EngineOwned, EngineOwnedInline, leave_dialog, operator_name
 from suzent_site.errors import SuzentError
 from suzent_site.shown import age, as_json, in_a_line, label, whole
 
@@ -280,10 +280,10 @@ class MessageAdmin(WithClock):
         return leave_dialog(request, reverse("admin:inbox_app_message_change", args=[object_id]))
 
     def _retry(self, request: HttpRequest, message: Message, reason: str) -> None:
-        transitions.redeliver(message, who=_name_of(request), now=database_now(), reason=reason)
+        transitions.redeliver(message, who=operator_name(request), now=database_now(), reason=reason)
 
     def _withdraw(self, request: HttpRequest, message: Message, reason: str) -> None:
-        transitions.withdraw(message, who=_name_of(request), by_sender=False, now=database_now(), reason=reason)
+        transitions.withdraw(message, who=operator_name(request), by_sender=False, now=database_now(), reason=reason)
 
 
 def state_of(message: Message) -> str:
@@ -292,10 +292,6 @@ def state_of(message: Message) -> str:
         return message.status
     until, now = message.lease_until, message.seen_at  # type: ignore[attr-defined]  # annotated by MessageAdmin
     return "processing" if until and until > now else "stale"
-
-
-def _name_of(request: HttpRequest) -> str:
-    return f"operator {request.user.get_username()}"
 
 
 @admin.register(Wake)

@@ -18,7 +18,7 @@ from sessions_app import actions
 from sessions_app.admin.clock import WithClock
 from sessions_app.clock import database_now
 from sessions_app.models import Session
-from suzent_site.console import PlainDialog, leave_dialog
+from suzent_site.console import PlainDialog, leave_dialog, operator_name
 from suzent_site.shown import age, as_json, in_a_line, label, span, whole
 
 NEWEST_TASKS = 20
@@ -131,7 +131,7 @@ class SubagentTaskAdmin(WithClock):
         self.act_on_chosen(request, queryset, lambda task: self._stop(request, task), done="Asked to stop")
 
     def _stop(self, request: HttpRequest, task: SubagentTask) -> bool:
-        return actions.stop_session(task.child, now=database_now(), who=f"operator {request.user.get_username()}")
+        return actions.stop_session(task.child, now=database_now(), who=operator_name(request))
 
 
 def _session_link(agent_id: str) -> SafeString:

@@ -20,10 +20,10 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget, UnfoldAdminS
 from inbox_app.tools import TOOLS
 from peers_app import discovery, grants, installation, pairing
 from peers_app.models import NAME_LENGTH, URL_LENGTH, DeviceGrant, GrantRequest, Peer
-from sessions_app.admin.clock import WithClock
+from sessions_app.admin.clock import WithClock, moment
 from sessions_app.clock import database_now
 from sessions_app.models import Project
-from suzent_site.console import PlainDialog, RefusableForm, leave_dialog
+from suzent_site.console import PlainDialog, RefusableForm, leave_dialog, operator_name
 from suzent_site.errors import SuzentError
 from suzent_site.shown import age, in_a_line
 
@@ -137,21 +137,21 @@ class RequestAdmin(DevicePage):
 
     @display(description="Asked", ordering="created_at")
     def asked_at(self, obj: GrantRequest) -> str:
-        return f"{age(obj.created_at, now=obj.seen_at)} ago"  # type: ignore[attr-defined]
+        return moment(obj.created_at, obj)
 
     @action(description="Approve", permissions=["act"], icon="check", dialog=_asks(
         "Let this device drive us?", "It gets a session of its own and reaches nothing else. Compare name, address and what it claims with what you expect.",
         "Approve", ApprovalDialog,
     ))  # fmt: skip
     def approve(self, request: HttpRequest, form: ApprovalDialog, object_id: str) -> HttpResponse:
-        chosen, who = form.cleaned_data, f"operator {request.user.get_username()}"
+        chosen, who = form.cleaned_data, operator_name(request)
         return self.one(request, object_id, lambda row: grants.approve(
             row, project=chosen["project"], replace=chosen["replace"], runtime=chosen["runtime"], tools=chosen["tools"], who=who, now=database_now(),
         ), "Approved; the device fetches its token itself.")  # fmt: skip
 
     @action(description="Deny", permissions=["act"], icon="block", dialog=_asks("Deny this request?", "The device is told. It may ask again.", "Deny"))
     def deny(self, request: HttpRequest, form: PlainDialog, object_id: str) -> HttpResponse:
-        who = f"operator {request.user.get_username()}"
+        who = operator_name(request)
         return self.one(request, object_id, lambda row: grants.deny(row, who=who, now=database_now()), "Denied.")
 
 
@@ -314,7 +314,7 @@ class PeerAdmin(DevicePage):
         "Let this peer drive us too?", "It gets a grant and a session of its own here, and is told its token.", "Offer",
     ))  # fmt: skip
     def offer(self, request: HttpRequest, form: PlainDialog, object_id: str) -> HttpResponse:
-        who = f"operator {request.user.get_username()}"
+        who = operator_name(request)
         return self.one(request, object_id, lambda peer: pairing.offer(peer, who=who, now=database_now()), "Offered.")
 
     @action(description="Remove", permissions=["act"], icon="delete_forever", dialog=_asks(

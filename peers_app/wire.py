@@ -18,7 +18,6 @@ from sessions_app.parsers import read_object
 from sessions_app.text import refuse_unstorable
 from suzent_site.errors import Conflict, Invalid, NotFound, Refused, SuzentError
 
-TOKEN_HEADER = "X-Suzent-Token"  # a header's name
 HOPS_HEADER = "X-Suzent-Hops"
 SESSION_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 DIGITS = re.compile(r"[0-9a-f]{64}", re.ASCII)

@@ -47,7 +47,7 @@ class Seconds(serializers.FloatField):
 
 
 class Flag(serializers.BooleanField):
-    """JSON true or false."""
+    """JSON true or false; no number or text becomes one."""
 
     def to_internal_value(self, data: Any) -> bool:
         if not isinstance(data, bool):

@@ -197,6 +197,11 @@ class PlainDialog(BaseDialogForm):
     """Asks before it acts; the question itself is in the dialog's text."""
 
 
+def operator_name(request: HttpRequest) -> str:
+    """Who acts, as it is kept with what they did."""
+    return f"operator {request.user.get_username()}"
+
+
 def leave_dialog(request: HttpRequest, to: str) -> HttpResponse:
     """On to ``to``. A dialog is posted by htmx, which needs to be told to load another page."""
     if "HX-Request" in request.headers:

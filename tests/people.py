@@ -82,12 +82,6 @@ def stranger() -> Person:
     return person("stranger", project=elsewhere, title="The stranger")
 
 
-def project_caller(project: Project, *, acting_as: str = "") -> Caller:
-    """Somebody with a project token, who names the acting session where a tool needs one."""
-    secret = actions.mint_token(project, now=database_now()).secret
-    return Caller(secret=secret, headers={"x-suzent-agent": acting_as} if acting_as else {})
-
-
 def nobody() -> Caller:
     return Caller()
 

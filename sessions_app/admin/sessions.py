@@ -19,7 +19,7 @@ from sessions_app import actions
 from sessions_app.admin.clock import state_of
 from sessions_app.clock import database_now
 from sessions_app.models import ApiToken, Lane, Session, TranscriptEntry, Turn
-from suzent_site.console import ConsoleAdmin, PlainDialog, RefusableForm, leave_dialog
+from suzent_site.console import ConsoleAdmin, PlainDialog, RefusableForm, leave_dialog, operator_name
 from suzent_site.shown import age, as_json, hides, in_a_line
 
 NEWEST_ENTRIES = 100
@@ -141,7 +141,7 @@ class SessionAdmin(ConsoleAdmin):
     )
     def stop(self, request: HttpRequest, form: PlainDialog, object_id: str) -> HttpResponse:
         session = self.row_of(request, object_id)
-        asked = actions.stop_session(session, now=database_now(), who=_name_of(request))
+        asked = actions.stop_session(session, now=database_now(), who=operator_name(request))
         if asked:
             self.log_change(request, session, "Asked to stop.")
         self.message_user(request, "Asked to stop." if asked else "Nothing of it was running.")
@@ -165,21 +165,17 @@ class SessionAdmin(ConsoleAdmin):
 
     @action(description="Stop", permissions=["act"])
     def stop_chosen(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:
-        self.act_on_chosen(request, queryset, lambda session: actions.stop_session(session, now=database_now(), who=_name_of(request)), done="Asked to stop")
+        self.act_on_chosen(request, queryset, lambda session: actions.stop_session(session, now=database_now(), who=operator_name(request)), done="Asked to stop")
 
     @action(description="Archive", permissions=["act"])
     def archive_chosen(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:
         self.act_on_chosen(request, queryset, lambda session: self._archive(request, session), done="Archived")
 
     def _archive(self, request: HttpRequest, session: Session) -> bool:
-        if not actions.archive_session(session, now=database_now(), who=_name_of(request)):
+        if not actions.archive_session(session, now=database_now(), who=operator_name(request)):
             return False
         self.log_change(request, session, "Archived.")
         return True
-
-
-def _name_of(request: HttpRequest) -> str:
-    return f"operator {request.user.get_username()}"
 
 
 def conversation_of(agent_id: str, *, before: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from rest_framework import serializers
 
@@ -11,19 +10,10 @@ from sessions_app.cron.actions import MODEL_LIMIT, PROMPT_LIMIT
 from sessions_app.cron.brief import local
 from sessions_app.cron.models import NAME_LIMIT, CronJob, CronRun
 from sessions_app.cron.schedule import EXPRESSION_LIMIT, BadSchedule, next_slots
-from sessions_app.serializers import PAGE_LIMIT, Choice, QuerySerializer, StrictSerializer, Text, Whole
+from sessions_app.serializers import PAGE_LIMIT, Choice, Flag, QuerySerializer, StrictSerializer, Text, Whole
 
 CURSOR_LENGTH = 400
 TIMES_SHOWN = 5
-
-
-class Truth(serializers.BooleanField):
-    """A JSON true or false; no number or text becomes one."""
-
-    def to_internal_value(self, data: Any) -> bool:
-        if not isinstance(data, bool):
-            self.fail("invalid", input=type(data).__name__)
-        return data
 
 
 class ChangeJob(StrictSerializer):
@@ -34,7 +24,7 @@ class ChangeJob(StrictSerializer):
     time_zone = Text(required=False, max_length=64, help_text="Whose clock the expression follows, e.g. Europe/London. UTC if left out.")
     prompt = Text(required=False, max_length=PROMPT_LIMIT, help_text="What the agent is asked.")
     delivery_mode = Choice(choices=CronJob.DeliveryMode.choices, required=False, help_text="Whether results are announced.")
-    active = Truth(required=False, help_text="False: no slot runs until it is true again.")
+    active = Flag(required=False, help_text="False: no slot runs until it is true again.")
     runtime = Text(required=False, max_length=64, help_text="One of the project's.")
     model = Text(required=False, allow_blank=True, max_length=MODEL_LIMIT, help_text="For the runtime; empty: its own choice.")
 

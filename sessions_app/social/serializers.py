@@ -11,21 +11,12 @@ from rest_framework.exceptions import ValidationError
 
 from sessions_app.exceptions import first_complaint
 from sessions_app.models import SocialChannel
-from sessions_app.serializers import Options, StrictSerializer, Text, Whole
+from sessions_app.serializers import Flag, Options, StrictSerializer, Text, Whole
 from sessions_app.social.attachments import AT_MOST
 from sessions_app.social.events import ID_LIMIT, TEXT_LIMIT, Attachment, IncomingEvent
 from suzent_site.errors import Invalid
 
 ROUTE_LIMIT = 4_000  # characters of the reply route as JSON
-
-
-class Flag(serializers.BooleanField):
-    """JSON true or false."""
-
-    def to_internal_value(self, data: Any) -> bool:
-        if not isinstance(data, bool):
-            self.fail("invalid", input=type(data).__name__)
-        return data
 
 
 class AttachmentIn(StrictSerializer):

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from django.core.management import get_commands
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text()
 
@@ -16,6 +18,19 @@ def test_the_table_of_settings_names_every_knob_and_no_other():
 def test_every_file_that_the_readme_sends_a_reader_to_is_there():
     named = set(re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", README)) | {".ci/run", "pyproject.toml"}
     assert not [path for path in named if not (ROOT / path).exists() and not path.startswith(("admin/", "api/"))]
+
+
+def test_every_command_that_the_readme_names_is_there():
+    named = set(re.findall(r"manage\.py (\w+)", README))
+    assert {"up", "peer", "channel"} <= named <= set(get_commands())
+
+
+def test_every_link_within_the_readme_leads_to_a_heading():
+    headings = re.findall(r"^#+ (.+)$", README, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    links = set(re.findall(r"\]\(#([\w-]+)\)", README))
+    assert "settings" in links
+    assert links <= anchors
 
 
 def test_no_file_names_a_package_registry():
