@@ -34,6 +34,8 @@ class SessionForm(RefusableForm):
         if "agent_id" in self.fields:
             self.fields["agent_id"].required = False
             self.fields["agent_id"].help_text = "Its address. Left empty, one is made (ses_…). It cannot change later."
+        if "config" in self.fields:
+            self.fields["config"].help_text = 'What its runtime is told. {"batch": true}: one turn takes all that waits.'
 
 
 class SessionStatus(admin.SimpleListFilter):
