@@ -16,7 +16,7 @@ def test_the_table_of_settings_names_every_knob_and_no_other():
 
 
 def test_every_file_that_the_readme_sends_a_reader_to_is_there():
-    named = set(re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", README)) | {".ci/run", "pyproject.toml"}
+    named = set(re.findall(r"`((?:\w+/)+(?:\w+\.(?:py|md))?)`", README)) | {".ci/run", "pyproject.toml"}
     assert not [path for path in named if not (ROOT / path).exists() and not path.startswith(("admin/", "api/"))]
 
 
