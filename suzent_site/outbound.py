@@ -80,7 +80,10 @@ class Answer:
 
     def json(self) -> Any:
         """The body, read as JSON. Raises ValueError."""
-        return json_format.loads(self.body.decode("utf-8"))
+        try:
+            return json_format.loads(self.body.decode("utf-8"))
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
 
 
 def call(

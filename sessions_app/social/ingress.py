@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from sessions_app.social.events import IncomingEvent
 
 
-def _nobody_asks(*, finished: bool) -> None:
+def _nobody_asks(*, finished: bool, broke: bool = False) -> None:
     """For events that come once and are never offered again."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """``over(finished=…)`` tells whoever took the event in whether it is done with; if not, it may be offered again."""
+    """``over(finished=…, broke=…)`` tells whoever took the event in whether it is done with; if not, it may be offered again.
+
+    ``broke``: it was too much for us, so offering it again may end in the same way.
+    """
 
     event: IncomingEvent
     over: Callable[..., None] = _nobody_asks

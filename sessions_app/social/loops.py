@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import structlog
 from django.conf import settings
-from django.db import connection
+from django.db import InterfaceError, OperationalError, connection
 
 from sessions_app.direct import DirectTurns
 from sessions_app.social.brain import Brain
@@ -78,10 +78,14 @@ class Hands:
         taken = self.ingress.take(seconds=LOOK)
         if taken is None:
             return False
-        finished = False
+        finished, broke = False, True
         try:
             finished = self._brain.attend(taken.event)
+            broke = False
+        except (OperationalError, InterfaceError):  # the database is away: not the event's fault
+            broke = False
+            raise
         finally:
             self.ingress.done(taken)
-            taken.over(finished=finished)
+            taken.over(finished=finished, broke=broke)
         return True

@@ -10,7 +10,7 @@ from sessions_app.social import channels
 from sessions_app.social.drivers import telegram
 from sessions_app.social.drivers.base import Rejected, Throttled
 from sessions_app.social.ingress import Ingress
-from sessions_app.social.poller import Poller
+from sessions_app.social.poller import BREAKS, Poller
 from sessions_app.social.process import SocialProcess
 from suzent_site.outbound import TooLarge, Unreachable
 from tests.bot_api import ApiError, bot_api, until
@@ -110,6 +110,31 @@ def test_an_event_that_was_not_done_with_is_handed_on_again(api):
     assert (ingress.take(seconds=0).event.text, api.offsets[-1]) == ("two", second)
 
 
+def test_an_update_that_breaks_us_every_time_is_given_up_so_that_those_behind_it_come(api):
+    poller = Poller(a_bot(api), ingress := Ingress(room=1), closing=threading.Event())
+    api.says("poison")
+    for _ in range(BREAKS):
+        poller.step()
+        taken = ingress.take(seconds=0)
+        ingress.done(taken)
+        taken.over(finished=False, broke=True)
+    second = api.says("two", sender=43)
+    poller.step()
+    assert (ingress.take(seconds=0).event.text, api.offsets[-1]) == ("two", second)
+    assert refused("telegram") == {"broke": 1}
+
+
+def test_an_update_that_has_to_wait_is_never_given_up(api):
+    poller = Poller(a_bot(api), ingress := Ingress(room=1), closing=threading.Event())
+    first = api.says("one")
+    for _ in range(BREAKS + 1):
+        poller.step()
+        taken = ingress.take(seconds=0)
+        ingress.done(taken)
+        taken.over(finished=False)
+    assert api.offsets[-1] in (0, first)
+
+
 def test_strangers_bots_and_itself_are_not_answered(api, running):
     a_bot(api)
     api.says("hi", sender=43)
@@ -149,6 +174,25 @@ def test_a_file_is_fetched_and_kept(api, running, settings):
     assert (settings.SUZENT_DATA_DIR / about["file"]).read_bytes() == b"content"
 
 
+def test_an_answer_about_a_file_that_cannot_be_read_stops_nothing(api, running):
+    a_bot(api)
+    api.on_getFile = lambda **asked: ["no such thing"]
+    api.says("", caption="look", document={"file_id": "f1"})
+    running()
+    until(lambda: api.texts == ["ok: look"])
+    [about] = TranscriptEntry.objects.get(role="user").parts[0]["attachments"]
+    assert about["error"].startswith("left out")
+
+
+@pytest.mark.parametrize("answer", [None, 5, {"a": 1}, "x"])
+def test_an_answer_without_a_list_of_updates_is_trouble_of_the_channel(api, answer):
+    api.on_getUpdates = lambda **asked: answer
+    closing = threading.Event()
+    closing.set()
+    assert not Poller(a_bot(api), Ingress(room=1), closing=closing).step()
+    assert "cannot be read" in SocialChannel.objects.get().trouble
+
+
 def test_a_file_larger_than_it_says_is_cut_off(api):
     channel = a_bot(api)
     api.files["f1"] = b"x" * 1000
@@ -159,6 +203,8 @@ def test_a_file_larger_than_it_says_is_cut_off(api):
 
 @pytest.mark.parametrize("update", [
     {}, {"message": None}, {"message": {"chat": {"id": 1}}}, {"message": {"from": [], "chat": {}}}, {"edited_message": {"text": "x"}},
+    {"message": {"from": {}, "chat": {"id": 1}}}, {"message": {"from": {"id": "42\0"}, "chat": {"id": 1}}},
+    {"message": {"from": {"id": 42}, "chat": {"id": None}}},
 ])  # fmt: skip
 def test_what_is_no_message_is_passed_over(api, update):
     assert telegram.event_of(a_bot(api), {"update_id": 1, **update}, now=database_now()) is None

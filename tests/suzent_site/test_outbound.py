@@ -269,3 +269,9 @@ def test_calls_of_many_threads_share_no_connection():
 
     assert [len(one.body) for one in got] == [1000] * 8
     assert len(server.heard) == 8
+
+
+@pytest.mark.parametrize("body", [b"[" * 20_000, b"{", b"\xff", b"9" * 5_000])
+def test_a_body_that_is_no_json_of_ours_is_one_error(body):
+    with pytest.raises(ValueError):
+        outbound.Answer(200, {}, body).json()

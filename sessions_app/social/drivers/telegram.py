@@ -52,6 +52,8 @@ class Telegram(Driver):
 
     def fetch(self, channel: SocialChannel, attachment: Attachment, *, to: BinaryIO, limit: int) -> None:
         found = _call(channel, "getFile", {"file_id": attachment.source["file_id"]})
+        if not isinstance(found, dict):
+            raise Rejected("getFile: the answer cannot be read")
         path = quote(str(found.get("file_path", "")))
         url = f"{_base(channel)}/file/bot{_token(channel)}/{path}"
         refuse_failure(outbound.download(url, reach=Reach.OPERATOR, to=to, limit=limit, timeouts=Timeouts(5, 15, 120)))
@@ -64,6 +66,8 @@ def updates(channel: SocialChannel, *, offset: int, wait: int) -> list[dict[str,
     """
     asked = {"offset": offset, "timeout": wait, "allowed_updates": ["message"]}
     found = _call(channel, "getUpdates", asked, timeouts=Timeouts(5, wait + 10, wait + 15))
+    if not isinstance(found, list):
+        raise Unsure("getUpdates: the answer cannot be read")
     return [item for item in found if isinstance(item, dict) and isinstance(item.get("update_id"), int)]
 
 
@@ -79,6 +83,8 @@ def event_of(channel: SocialChannel, update: Mapping[str, Any], *, now: datetime
         return None
     sender, chat = message["from"], message["chat"]
     topic = message.get("message_thread_id") if message.get("is_topic_message") else None
+    if not all(isinstance(number, int) for number in (sender.get("id"), chat.get("id"), topic or 0)):
+        return None
     route = {"chat_id": chat.get("id")} | ({"message_thread_id": topic} if topic else {})
     return IncomingEvent(
         platform=channel.name,
