@@ -234,7 +234,7 @@ class CronJobAdmin(ConsoleAdmin):
     )
     def delete_job(self, request: HttpRequest, form: PlainDialog, object_id: str) -> HttpResponse:
         job = self.row_of(request, object_id)
-        actions.delete_job(job, now=database_now())
+        actions.delete_job(job, now=database_now(), who=f"operator {request.user.get_username()}")
         self.log_change(request, job, "Deleted.")
         self.message_user(request, "Deleted.")
         return leave_dialog(request, reverse(f"{JOBS}_changelist"))

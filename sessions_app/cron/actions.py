@@ -106,13 +106,16 @@ class _Edit:
         return {"next_run_at": planned, "planned_at": self.now, **anew}
 
 
-def delete_job(job: CronJob, *, now: datetime) -> None:
-    """End a job for good: nothing of it runs any more, its session is archived. Its runs stay until retention. Raises NotFound."""
+def delete_job(job: CronJob, *, now: datetime, who: str = "") -> None:
+    """End a job for good: nothing of it runs any more, its session is archived. Its runs stay until retention.
+
+    ``who`` did it, for those that its sub-agents' tasks are shown to. Raises NotFound.
+    """
     with durable():
         current = _locked(job)
         CronJob.objects.filter(pk=job.pk).update(active=False, next_run_at=None, updated_at=now)
         runs.call_off(current, why="the job was deleted", now=now)
-    actions.archive_session(current.session, now=now)
+    actions.archive_session(current.session, now=now, who=who)
 
 
 def run_now(job: CronJob, *, now: datetime) -> CronRun:

@@ -38,10 +38,10 @@ def _last_run(job: CronJob) -> dict[str, Any] | None:
 
 
 def local(moment: datetime | None, time_zone: str) -> str | None:
-    """ISO 8601 by the clock of the zone, to the second, with its offset; in UTC where the zone is not known here any more."""
+    """ISO 8601 by the clock of the zone, to the second, with its offset; in UTC where the zone is not known here any more, or has no such moment."""
     if moment is None:
         return None
     try:
         return moment.astimezone(zone(time_zone)).isoformat(timespec="seconds")
-    except BadSchedule:
+    except (BadSchedule, OverflowError):
         return moment.isoformat(timespec="seconds")

@@ -24,6 +24,7 @@ MEANT = {
     "day-of-week": "0 to 7 or SUN to SAT, 5L or 5#2",
 }
 DAY, MONTH = 2, 3
+NO_PLACES = frozenset({"localtime", "Factory"})  # listed on some machines: whatever that machine is set to, and "not set yet"
 FIRST_RETRY = timedelta(minutes=1)
 FAILURES_AT_MOST = 6  # in a row; then the job is switched off
 
@@ -61,7 +62,7 @@ def zone(name: str) -> ZoneInfo:
 
 @cache
 def _zones() -> frozenset[str]:
-    return frozenset(available_timezones())
+    return frozenset(available_timezones()) - NO_PLACES
 
 
 def next_slot(expression: str, time_zone: str, *, after: datetime) -> datetime:
@@ -87,6 +88,8 @@ def _slots(expression: str, time_zone: str, *, after: datetime) -> Iterator[date
                 after = slot
     except CronSimError as error:
         raise BadSchedule("expression", _reason(expression, str(error))) from error
+    except OverflowError as error:  # a moment at the end of time, which only a hand in the table can have put there
+        raise BadSchedule("expression", "never comes: the calendar ends before it") from error
     raise BadSchedule("expression", "never comes: there is no such day")
 
 

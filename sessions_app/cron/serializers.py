@@ -151,6 +151,6 @@ def next_runs(job: CronJob) -> list[datetime]:
         return []
     try:
         later = next_slots(job.expression, job.time_zone, after=job.next_run_at, count=TIMES_SHOWN - 1)
-    except BadSchedule:  # its zone is not known here any more; the scheduler will say so
+    except BadSchedule:  # its zone is not known here any more, or time ends before; the scheduler will say so
         return [job.next_run_at]
     return [job.next_run_at.astimezone(later[0].tzinfo), *later]

@@ -64,7 +64,8 @@ class JobDetail(ApiView):
     @extend_schema(operation_id="cron_jobs_delete", request=None, responses={204: None, **errors(403, 404)})
     def delete(self, request: Request, job_id: str) -> Response:
         """End a job for good. Its session is archived; its runs stay readable until retention."""
-        actions.delete_job(finding.job_named(caller_of(request), job_id), now=database_now())
+        caller = caller_of(request)
+        actions.delete_job(finding.job_named(caller, job_id), now=database_now(), who=caller.label)
         return Response(status=204)
 
 

@@ -281,3 +281,13 @@ def test_looking_at_the_head_takes_nothing(town, watched):
     watched("The news.")
     assert town.owner.client.head("/api/cron/announcements", headers=town.owner.headers()).status_code == 405
     assert len(drained(town.owner)) == 1
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+00:00", "9999-12-31T23:59:59+00:00"])
+def test_crn_07_a_time_at_the_end_of_the_calendar_in_the_table_breaks_no_page(town, moment):
+    job, other = made(town.owner, time_zone="America/New_York"), made(town.owner)
+    CronJob.objects.filter(pk=job["job_id"]).update(next_run_at=datetime.fromisoformat(moment))
+    listed = town.owner.get("/api/cron/jobs")
+    assert listed.status_code == 200
+    assert {row["job_id"] for row in listed.json()["jobs"]} == {job["job_id"], other["job_id"]}
+    assert town.owner.patch(f"/api/cron/jobs/{job['job_id']}", {"expression": "1 2 * * *"}).json()["next_run_at"] < "2200"

@@ -122,3 +122,14 @@ def test_crn_14_a_retry_that_would_fall_on_the_next_slot_or_after_it_is_dropped(
     now = utc(2026, 1, 1)
     assert retry_at(5, now=now, next_run_at=now + minutes * MINUTE) is None
     assert retry_at(5, now=now, next_run_at=now + 17 * MINUTE) == now + 16 * MINUTE
+
+
+@pytest.mark.parametrize("name", ["localtime", "Factory"])
+def test_a_zone_that_is_another_on_each_machine_is_none(name):
+    with pytest.raises(BadSchedule):
+        checked_zone(name)
+
+
+def test_crn_07_where_the_calendar_ends_no_slot_comes_and_nothing_breaks():
+    with pytest.raises(BadSchedule):
+        next_slot("* * * * *", "UTC", after=datetime.max.replace(tzinfo=UTC))
