@@ -38,6 +38,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 THREADS = 8
 READ_AWAY_LIMIT = 32 * 1024 * 1024  # bytes of a refused body that we still take from the socket
 PEER_PATHS = ("/channels/", "/nodes/")  # of the peer protocol, whose errors have a shape of their own
+OUR_PATHS = ("/channels/social/",)  # among them
 # A response may carry a coroutine function under this name: await it, then ask the view once more.
 COME_BACK = "come_back"
 
@@ -131,9 +132,13 @@ class BodyLimit:
                 raise BodyTooLarge
         except BodyTooLarge as error:
             await _read_away(receive)
-            await _answer(error, send, peer=scope["path"].startswith(PEER_PATHS))
+            await _answer(error, send, peer=_is_of_a_peer(scope["path"]))
             return
         await self._application(scope, receive, send)
+
+
+def _is_of_a_peer(path: str) -> bool:
+    return path.startswith(PEER_PATHS) and not path.startswith(OUR_PATHS)
 
 
 def _announced(scope: Scope) -> int | None:

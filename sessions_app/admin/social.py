@@ -87,6 +87,15 @@ class ChannelAdmin(ConsoleAdmin):
         return whole(obj.trouble or "None.")
 
 
+class IdentityForm(RefusableForm):
+    def clean(self) -> dict[str, Any]:
+        """The row of somebody who is there already is in nobody's way: it is the one that is judged."""
+        cleaned = super().clean() or {}
+        there = SocialIdentity.objects.filter(channel=cleaned.get("channel"), sender_id=cleaned.get("sender_id", "")).first()
+        self.instance = there or self.instance
+        return cleaned
+
+
 @admin.register(SocialIdentity)
 class IdentityAdmin(ConsoleAdmin):
     """Adding somebody who is there already judges them anew."""
@@ -97,7 +106,7 @@ class IdentityAdmin(ConsoleAdmin):
     search_help_text = "A sender id"
     ordering = ("channel", "sender_id")
     fields = ("channel", "sender_id", "verdict", "label")
-    form = RefusableForm
+    form = IdentityForm
     actions = ("remove_chosen",)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:

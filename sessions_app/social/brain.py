@@ -1,7 +1,7 @@
 """Social Brain: from an event to the turn that answers it. One step an event; it holds no state of its own.
 
-Judged in this order: the channel is on; it is not ourselves or a bot; the sender is on the list (asked again in the
-transaction that takes the lane, so a removal also holds for what is queued); there is something to answer; it has had
+Judged in this order: the channel is on; it is not ourselves or a bot; the sender is on the list (channel and list are
+asked again in the transaction that takes the lane, so a change also holds for what is queued); there is something to answer; it has had
 no turn before. Then the turn runs, and its commit writes the entries, the marker of the event and the reply at once.
 """
 
@@ -157,6 +157,8 @@ def session_of(event: IncomingEvent, channel: SocialChannel) -> Session:
 
 def _order(event: IncomingEvent, session: Session, kept: list[dict[str, Any]], *, attempt: int) -> Order:
     def still_admitted() -> None:
+        if not SocialChannel.objects.filter(pk=event.platform, active=True).exists():
+            raise EventRefused("channel_off")
         if standing_of(event.platform, event.sender_id) != Standing.ADMITTED:
             raise EventRefused("removed")
 

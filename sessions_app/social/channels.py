@@ -45,6 +45,7 @@ def create_channel(name: str, *, driver: str, project: Project, now: datetime, *
     channel = SocialChannel(name=name, driver=driver, project=project, pairing_text=NEUTRAL, created_at=now)
     for field, value in _columns(about, project=project).items():
         setattr(channel, field, value)
+    _refuse_codes_for_nobody(channel.driver, pairing=channel.pairing, url=channel.url)
     try:
         with durable():
             channel.save(force_insert=True)
@@ -56,6 +57,8 @@ def create_channel(name: str, *, driver: str, project: Project, now: datetime, *
 def change_channel(channel: SocialChannel, **about: Unpack[AboutChannel]) -> None:
     """What is not named stays as it is, the secret too. Raises Invalid."""
     columns = _columns(about, project=channel.project)
+    if about.keys() & {"pairing", "url"}:
+        _refuse_codes_for_nobody(channel.driver, pairing=about.get("pairing", channel.pairing), url=about.get("url", channel.url))
     with durable():
         SocialChannel.objects.filter(pk=channel.pk).update(**columns)
 
@@ -94,6 +97,12 @@ def _columns(about: AboutChannel, *, project: Project) -> dict[str, Any]:
     if about.get("secret"):
         columns["secret_sealed"] = seal(_sound_secret(about["secret"]))
     return columns
+
+
+def _refuse_codes_for_nobody(driver: str, *, pairing: bool, url: str) -> None:
+    """A code is a reply: without a URL to post it to no stranger would ever see theirs."""
+    if pairing and not url and driver == SocialChannel.Driver.WEBHOOK:
+        raise Invalid("pairing", "needs a URL: codes for strangers are posted there")
 
 
 def _sound_secret(secret: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from typing import Any
 
 import structlog
 from django.db import InterfaceError, OperationalError
@@ -13,7 +14,7 @@ from django.views import View
 from django.views.decorators.csrf import csrf_exempt
 
 from sessions_app.clock import database_now
-from sessions_app.exceptions import DatabaseUnavailable
+from sessions_app.exceptions import DatabaseUnavailable, MethodNotAllowed
 from sessions_app.models import SocialChannel
 from sessions_app.parsers import read_object
 from sessions_app.social import refusals, web
@@ -57,6 +58,11 @@ class Webhook(View):
             return _refusal(error)
         except (OperationalError, InterfaceError):
             return _refusal(DatabaseUnavailable())
+
+    def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> JsonResponse:
+        answer = _refusal(MethodNotAllowed())
+        answer.headers["Allow"] = "POST"
+        return answer
 
     def _take_in(self, request: HttpRequest, name: str) -> JsonResponse:
         channel = _proven(request, name)

@@ -82,6 +82,22 @@ def test_somebody_is_let_in_and_taken_off_the_list(browser):
     assert identities.standing_of("hook", "42") == "stranger"
 
 
+@pytest.mark.parametrize("verdict", ["denied", "allowed"])
+def test_who_is_on_the_list_already_is_judged_anew(browser, verdict):
+    channel = a_channel(allowed=("42", "43"))
+    answer = browser.post(page("socialidentity", verb="add"), {"channel": channel.pk, "sender_id": "42", "verdict": verdict, "label": "Al"})
+    assert answer.status_code == 302
+    assert identities.standing_of("hook", "42") == ("denied" if verdict == "denied" else "admitted")
+    assert list(SocialIdentity.objects.order_by("sender_id").values_list("sender_id", "label")) == [("42", "Al"), ("43", "Alice")]
+
+
+def test_codes_are_not_switched_on_where_nobody_could_get_one(browser):
+    a_channel()
+    answer = browser.post(page("socialchannel", "hook", verb="change"), form_of(active="on", pairing="on"))
+    assert "pairing" in answer.context["adminform"].form.errors
+    assert not SocialChannel.objects.get().pairing
+
+
 def test_a_sender_id_with_blanks_is_refused(browser):
     channel = a_channel(allowed=())
     browser.post(page("socialidentity", verb="add"), {"channel": channel.pk, "sender_id": "4\u202e2", "verdict": "allowed", "label": ""})

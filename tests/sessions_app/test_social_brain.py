@@ -186,6 +186,20 @@ def test_soc_04_who_is_removed_while_the_event_waits_for_the_lane_has_no_turn(br
     assert (holding.entries.count(), refused()) == (2, {"removed": 1})
 
 
+def test_soc_04_a_channel_that_is_switched_off_while_the_event_waits_for_the_lane_has_no_turn(brain):
+    channel = a_channel()
+    brain.attend(an_event())
+
+    class Waits(DirectTurns):
+        def begin(self, order, *, wait=0.0):
+            channels.change_channel(channel, active=False)
+            return super().begin(order, wait=wait)
+
+    with Waits(Holder.Kind.WEB) as direct:
+        assert Brain(direct, closing=threading.Event()).attend(an_event("late", event_id="e2"))
+    assert (len(lines()), refused()) == (2, {"channel_off": 1})
+
+
 def test_soc_04_switching_codes_off_keeps_out_whom_codes_let_in(brain):
     channel = a_channel(allowed=(), pairing=True, url="http://127.0.0.1:1/replies")
     pair(brain, channel)

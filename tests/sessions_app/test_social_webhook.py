@@ -1,11 +1,13 @@
 """The signed webhook: what passes, what is refused how, and that the answer never waits for the turn."""
 
+import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import connection
+from django.test import Client
 
 from sessions_app import direct
 from sessions_app.models import Session, SocialRefusal, TranscriptEntry, Turn
@@ -13,6 +15,7 @@ from sessions_app.social import channels, web
 from sessions_app.social.events import IncomingEvent
 from sessions_app.social.signature import signed
 from suzent_site.errors import Invalid
+from tests.asgi import ask
 from tests.bot_api import until
 from tests.concurrency.conftest import stopped_before_commit  # noqa: F401  # a fixture
 from tests.social import SECRET, a_channel, post, refused
@@ -211,7 +214,7 @@ def test_soc_07_the_answer_does_not_wait_for_the_turn(settings):
 
 def test_soc_07_while_the_database_is_locked_an_event_is_refused_or_has_its_turn(stopped_before_commit):  # noqa: F811
     channel = a_channel()
-    busy = stopped_before_commit(lambda: channels.change_channel(channel, pairing=True))
+    busy = stopped_before_commit(lambda: channels.change_channel(channel, pairing_text="Hello"))
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(from_another_process, EVENT)
         threading.Event().wait(3)
@@ -265,3 +268,14 @@ def test_at_the_servers_end_what_was_taken_in_is_still_answered():
         assert post({"event_id": f"e{number}", "sender_id": "42", "text": f"!sleep 0.2\n{number}"}).status_code == 202
     web.close()
     assert TranscriptEntry.objects.filter(role="assistant").count() == 3
+
+
+def test_another_method_is_refused_in_the_shape_of_every_error():
+    a_channel()
+    answer = Client().get("/channels/social/hook")
+    assert (answer.status_code, answer.json()["code"], answer["Allow"]) == (405, "method_not_allowed", "POST")
+
+
+def test_a_body_that_is_too_large_is_refused_in_the_shape_of_every_error():
+    answer = asyncio.run(ask("POST", "/channels/social/hook", body=b"x" * (1024 * 1024 + 1)))
+    assert (answer.status, answer.json()["code"]) == (413, "too_large")
