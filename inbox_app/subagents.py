@@ -115,7 +115,7 @@ def _found_child(parent: Session, wish: Wish, *, task_id: str, cwd: str, now: da
         parent, subagent_type=wish.subagent_type, tools_allowed=wish.tools_allowed, tools_denied=wish.tools_denied or [],
         model_override=wish.model_override, cwd=cwd, isolation=wish.isolation,
     )  # fmt: skip
-    title = wish.title or cut(wish.description.strip().partition("\n")[0].strip(), TITLE_SHOWN)
+    title = wish.title if wish.title.strip() else cut(wish.description.strip().partition("\n")[0].strip(), TITLE_SHOWN)
     return insert_session_of_ours(
         parent.project, agent_id, now=now, title=title, runtime=wish.runtime or parent.runtime, config=config,
         kind=Session.Kind.SUBAGENT, parent=parent,

@@ -275,6 +275,7 @@ def _sound_config(config: dict[str, Any]) -> dict[str, Any]:
     refuse_unstorable(config, field="config")
     _refuse_unsound_batch(config)
     _refuse_unsound_tools(config)
+    _refuse_unsound_model(config)
     return config
 
 
@@ -295,6 +296,12 @@ def _refuse_unsound_tools(config: dict[str, Any]) -> None:
         names = config.get(field, [])
         if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             raise Invalid(f"config.{field}", "must be a list of tool names")
+
+
+def _refuse_unsound_model(config: dict[str, Any]) -> None:
+    """Sub-agents inherit it and cron jobs show it, so it is a text, whatever the runtime makes of it."""
+    if not isinstance(config.get("model"), str | None):
+        raise Invalid("config.model", "must be the name of a model")
 
 
 def _refuse_if_archived(project: Project) -> None:

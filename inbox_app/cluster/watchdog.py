@@ -196,8 +196,8 @@ def _bury_the_dead(holders: Iterable[Holder], *, now: datetime) -> list[Holder]:
             living.append(holder)
             continue
         freed = end_leases(holder.owner, now=now)
+        log.warning("holder_gone", owner=holder.owner, kind=holder.kind, lanes_freed=freed)  # a deleted row forgets its key
         holder.delete()
-        log.warning("holder_gone", owner=holder.owner, kind=holder.kind, lanes_freed=freed)
     return living
 
 

@@ -15,7 +15,7 @@ from sessions_app.models import Lane, Session, Turn
 from suzent_site.errors import SuzentError
 from tests.inbox_app import odd_runtimes
 from tests.inbox_app.test_tools import tools_of
-from tests.rest import claimed, delivered, refused
+from tests.rest import Api, claimed, delivered, refused
 from tests.subagents import begin, finish, fresh, give, message_of, play, results_for
 
 pytestmark = pytest.mark.django_db
@@ -56,6 +56,7 @@ def test_a_task_is_a_session_a_row_and_a_message_made_at_once(town):
 def test_the_title_is_the_first_line_of_the_task_unless_one_is_given(town):
     assert give(town.planner, "\n  Count the spoons \nin the drawer").child.title == "Count the spoons"
     assert len(give(town.planner, "x" * 500).child.title) == 80
+    assert give(town.planner, "Count again", title="  ").child.title == "Count again"
 
 
 @pytest.mark.parametrize(
@@ -672,6 +673,14 @@ def test_stp_01_after_a_stop_the_parent_handles_its_next_message(town):
     play()
     assert SubagentTask.objects.get().description == "afterwards"
     assert len(results_for(town.planner)) == 1
+
+
+def test_sub_11_the_task_of_a_deleted_cron_job_says_who_deleted_the_job(town):
+    job = town.owner.post("/api/cron/jobs", {"name": "Tea", "expression": "0 6 * * *", "prompt": "Spawn."}).json()
+    given = Api(town.owner.token, acting=job["agent_id"]).tool("agent", description="Look around.")
+    assert town.owner.delete(f"/api/cron/jobs/{job['job_id']}").status_code == 204
+    task = SubagentTask.objects.get(task_id=given.json()["task_id"])
+    assert (task.status, task.error) == ("cancelled", f"its parent was archived by token {town.owner.token[:4]}…{town.owner.token[-4:]}")
 
 
 def test_archiving_a_parent_leaves_no_descendant_running_or_waiting(town):

@@ -38,6 +38,8 @@ def test_an_id_is_taken_once(town):
         ({"agent_id": "peer:a"}, "agent_id"),
         ({"agent_id": 7}, "agent_id"),
         ({"title": "x" * 201}, "title"),
+        ({"config": {"model": ["x"]}}, "config.model"),
+        ({"config": {"model": 0}}, "config.model"),
         ({"title": 7}, "title"),
         ({"title": None}, "title"),
         ({"runtime": "gpt"}, "runtime"),
