@@ -245,7 +245,7 @@ class AskForm(RefusableForm):
 class PeerAdmin(DevicePage):
     said = "Devices that we may drive: agents write to peer:<id>."
     form = AskForm
-    list_display = ("shown_name", "agent_id", "shown_state", "base_url", "project", "proof", "hint", "contact", "shown_error")
+    list_display = ("shown_name", "agent_id", "shown_state", "base_url", "project", "proof", "contact", "shown_error")
     list_filter = ("state", ("project", admin.RelatedOnlyFieldListFilter))
     list_select_related = ("project",)
     search_fields = ("peer_id", "name__icontains", "base_url__icontains")
