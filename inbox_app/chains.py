@@ -21,28 +21,25 @@ class Chain:
 
 
 def chain_of(project_id: str, *, sender_id: str | None, in_reply_to: str, limited: bool) -> Chain:
-    """Behind the longer of: what the sender is handling, what it replies to. Raises HopLimit, with the chain, if ``limited``."""
-    handled = _being_handled_by(sender_id) if sender_id else set()
+    """Behind the longest of: what the sender is handling, how its turn came in, what it replies to. Raises HopLimit, with the chain, if ``limited``."""
+    running = Turn.objects.running().filter(session=sender_id).first() if sender_id else None
+    handled = set(running.message_ids) if running else set()
     ids = {*handled, in_reply_to} - {""}
     causes = list(Message.objects.filter(project=project_id, message_id__in=ids)) if ids else []
-    if not causes:
-        return Chain()
-    cause = max(causes, key=lambda message: message.hops)
-    if cause.hops + 1 > settings.SUZENT_MAX_HOPS and limited:
+    cause = max(causes, key=lambda message: message.hops, default=None)
+    hops = max(running.hops if running else 0, cause.hops + 1 if cause else 0)
+    if hops > settings.SUZENT_MAX_HOPS and limited:
         raise HopLimit(chain=_links(cause), limit=settings.SUZENT_MAX_HOPS)
+    if cause is None:
+        return Chain(hops)
     caused_by = cause.message_id if cause.message_id in handled else ""
-    return Chain(cause.hops + 1, cause.root_id, caused_by)
+    return Chain(hops, cause.root_id, caused_by)
 
 
-def _being_handled_by(sender_id: str) -> set[str]:
-    running = Turn.objects.running().filter(session=sender_id).values_list("message_ids", flat=True)
-    return {message_id for ids in running for message_id in ids}
-
-
-def _links(message: Message) -> list[dict[str, str]]:
+def _links(message: Message | None) -> list[dict[str, str]]:
     """Who woke whom, oldest first."""
     chain: list[dict[str, str]] = []
-    link: Message | None = message
+    link = message
     while link is not None and len(chain) <= settings.SUZENT_MAX_HOPS:
         chain.insert(0, {"message_id": link.message_id, "sender": link.sender_id or link.sender_label, "agent_id": link.target})
         before = link.caused_by or link.in_reply_to

@@ -57,7 +57,7 @@ def receive(grant: DeviceGrant, mail: Mail, *, hops: int, now: datetime) -> Acce
     draft = Draft(
         project_id=grant.project_id, target=opened(grant, grant.agent_id, now=now), content=mail.content,
         kind=Message.Kind.REMOTE_AGENT_MESSAGE, message_id=id_here(grant, mail.message_id), sender_label=label_of(grant),
-        payload={"message_id": mail.message_id}, hops=max(hops, _hops_behind_ours(grant, now=now)), ours=True,
+        payload={"message_id": mail.message_id}, hops=hops_of(grant, hops, now=now), ours=True,
     )  # fmt: skip
     try:
         accepted = accept(draft, now=now)
@@ -67,15 +67,16 @@ def receive(grant: DeviceGrant, mail: Mail, *, hops: int, now: datetime) -> Acce
     return accepted
 
 
-def _hops_behind_ours(grant: DeviceGrant, *, now: datetime) -> int:
-    """How long the chain is if this mail answers ours to the same device; the maximum at most: then it is the last one.
+def hops_of(grant: DeviceGrant, told: int, *, now: datetime) -> int:
+    """How long the chain is: as long as the device told, and longer if this answers mail of ours to the same device.
 
+    The maximum at most: then it is the last one.
     A device of version 0.9.1 says nothing of chains, and another may say 0 each time: two agents that answer each other
     across the border would do so without end.
     """
     sent = [message for peer in Peer.objects.same_device_as(grant) for message in _newest_to(peer)]
     answered = [message.hops + 1 for message in sent if _may_be_answered(message, now=now)]
-    return min(max(answered, default=0), settings.SUZENT_MAX_HOPS)
+    return min(max([told, *answered]), settings.SUZENT_MAX_HOPS)
 
 
 def _newest_to(peer: Peer) -> MessageQuerySet:

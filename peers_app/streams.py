@@ -21,8 +21,10 @@ from django.db import InterfaceError, OperationalError, connection
 
 from peers_app import devices
 from peers_app.attachments import Attachment, pull
+from peers_app.authentication import DRIVING
 from peers_app.events import Script
 from peers_app.models import DeviceGrant
+from peers_app.wire import Unauthorized
 from sessions_app import direct
 from sessions_app.actions import SessionGone
 from sessions_app.direct import DirectTurn, Ended, LaneBusy, Order
@@ -53,6 +55,7 @@ class Inbound:
     session: Session
     content: str
     attachments: tuple[Attachment, ...]
+    hops: int  # how long the chain is that it belongs to
     received_at: datetime
 
 
@@ -162,7 +165,12 @@ class Stream:
             **({"attachments": files} if files else {}),
         }  # fmt: skip
         given = TurnInput(self._run_id, "remote_agent_message", inbound.content, header=header)
-        return Order(inbound.session, Turn.Origin.PEER, (given,), handled=self._run_id, emit=self._emit)
+        return Order(inbound.session, Turn.Origin.PEER, (given,), handled=self._run_id, hops=inbound.hops + 1, check=self._check, emit=self._emit)
+
+    def _check(self) -> None:
+        """The grant may have ended, or been narrowed, while its device waited for the lane."""
+        if not DeviceGrant.objects.active().filter(pk=self._inbound.grant.pk, scope__in=DRIVING).exists():
+            raise Unauthorized
 
     def _emit(self, event: Mapping[str, Any]) -> None:
         block = self._script.emitted(event)

@@ -128,10 +128,11 @@ class Inbound(ChannelPath):
     def _inbound(self, request: Request) -> streams.Inbound:
         grant, now = grant_of(request), database_now()
         fields = wire.inbound_in(self.body(request))
+        hops = devices.hops_of(grant, wire.hops_in(request.headers.get(wire.HOPS_HEADER)), now=now)
         agent_id = wire.session_named(fields.get("chat_id"), default=grant.agent_id)
         content = wire.content_in(fields)
         files = attachments_in(fields.get("attachments"), grant=grant, came_from=request.META.get("REMOTE_ADDR", ""))
-        return streams.Inbound(grant, devices.opened(grant, agent_id, now=now), content, files, received_at=now)
+        return streams.Inbound(grant, devices.opened(grant, agent_id, now=now), content, files, hops=hops, received_at=now)
 
 
 class GrantChanged(WirePath):

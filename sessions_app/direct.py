@@ -70,7 +70,8 @@ class Order:
 
     ``inputs`` become the user entries, each with its header. ``handled``: the id of what is answered, the same each
     time it is tried; without it, the turn's own. ``marks`` are left with the commit; one that is there already makes the
-    order AlreadyDone. ``check`` runs in the transaction that takes the lane and raises to refuse. ``also`` runs in the transaction of the commit, with the lanes of ``also_lanes`` locked too.
+    order AlreadyDone. ``hops``: of what the turn sends. ``check`` runs in the transaction that takes the lane and
+    raises to refuse. ``also`` runs in the transaction of the commit, with the lanes of ``also_lanes`` locked too.
     ``keep_failure``: a turn that comes to nothing leaves its entries, with the error, and its marks, so that it is over;
     without it only the Turn says that it failed, and the order can be tried again.
     """
@@ -80,6 +81,7 @@ class Order:
     inputs: tuple[TurnInput, ...]
     handled: str = ""
     marks: Sequence[Mark] = ()
+    hops: int = 0
     check: Callable[[], None] | None = None
     also: Callable[[Turn, Thought], None] | None = None
     also_lanes: Collection[str] = ()
@@ -184,7 +186,7 @@ class DirectTurns:
             if order.check is not None:
                 order.check()
             turns.close_lost([order.session.pk], now=now)
-            [turn] = turns.start([Beginning(hold, order.session.pk, [], order.origin)], now=now)
+            [turn] = turns.start([Beginning(hold, order.session.pk, [], order.origin, order.hops)], now=now)
         return self._begun(order, hold, turn)
 
     def _begun(self, order: Order, hold: Hold, turn: Turn) -> DirectTurn:

@@ -117,6 +117,7 @@ class Turn(models.Model):
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="turns", db_index=False)
     origin = models.CharField(max_length=16, choices=Origin.choices)
     message_ids = models.JSONField(default=list)
+    hops = models.IntegerField(default=0, help_text="How long the chain is of what it sends, where no message says so.")
     state = models.CharField(max_length=16, choices=State.choices, default=State.RUNNING)
     epoch = models.BigIntegerField()
     started_at = models.DateTimeField()

@@ -62,18 +62,19 @@ class Commit:
 
 @dataclass(frozen=True)
 class Beginning:
-    """A turn to be started under a hold."""
+    """A turn to be started under a hold. ``hops``: as in the Turn."""
 
     hold: Hold
     session_id: str
     message_ids: list[str]
     origin: Turn.Origin = Turn.Origin.MESSAGE
+    hops: int = 0
 
 
 def start(beginnings: Iterable[Beginning], *, now: datetime) -> list[Turn]:
     """Begin turns, one a session. A step of the transaction that takes the lanes."""
     return Turn.objects.bulk_create([
-        Turn(session_id=b.session_id, origin=b.origin, message_ids=b.message_ids, epoch=b.hold.epoch, started_at=now)
+        Turn(session_id=b.session_id, origin=b.origin, message_ids=b.message_ids, hops=b.hops, epoch=b.hold.epoch, started_at=now)
         for b in beginnings
     ])
 

@@ -48,4 +48,12 @@ class Breaks(Runtime):
         raise RuntimeError("no model today")
 
 
-RUNTIMES = {name.lower(): f"{__name__}.{name}" for name in ("Talks", "Waits", "Pours", "Breaks")}
+class Sends(Runtime):
+    """A line to the agent whose id it is told."""
+
+    def run(self, turn):
+        turn.tools.call("agent_send", agent_id=turn.inputs[-1].text, message="From afar.")
+        return TurnResult("sent")
+
+
+RUNTIMES = {name.lower(): f"{__name__}.{name}" for name in ("Talks", "Waits", "Pours", "Breaks", "Sends")}

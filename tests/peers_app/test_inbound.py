@@ -8,7 +8,8 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection
 
-from peers_app import devices, streams
+from inbox_app.models import Message
+from peers_app import devices, grants, streams
 from sessions_app import actions, direct, lanes
 from sessions_app.clock import database_now
 from sessions_app.models import Lane, Session, Turn
@@ -17,6 +18,7 @@ from tests.factories import ProjectFactory
 from tests.peers_app import talking_runtimes
 from tests.peers_app.far_device import far_device
 from tests.peers_app.pairing import paired
+from tests.people import person
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PATH = "/channels/suzent/inbound"
@@ -171,7 +173,7 @@ def test_a_reader_who_is_too_slow_is_told_and_holds_up_nothing():
 def a_stream(device, content):
     now = database_now()
     session = devices.opened(device.grant, device.agent_id, now=now)
-    return streams.Stream(streams.Inbound(device.grant, session, content, (), now))
+    return streams.Stream(streams.Inbound(device.grant, session, content, (), hops=0, received_at=now))
 
 
 def test_a_session_that_stays_busy_is_told_by_its_status(monkeypatch):
@@ -185,10 +187,41 @@ def test_a_session_that_stays_busy_is_told_by_its_status(monkeypatch):
     assert not Turn.objects.exists()
 
 
+def test_per_09_a_device_that_is_revoked_while_it_waits_for_the_lane_gets_no_turn():
+    device = a_device()
+    stream = a_stream(device, "Hello.")
+    grants.revoke(device.grant, now=database_now())
+
+    async def scenario():
+        await stream.ready()
+        await stop()
+
+    asyncio.run(scenario())
+    assert stream.refusal.status == 401
+    assert not Turn.objects.exists()
+
+
 def test_an_archived_session_is_told_by_its_status():
     device = a_device()
     actions.archive_session(devices.opened(device.grant, device.agent_id, now=database_now()), now=database_now())
     assert call(device, {"content": "Hello."}).status == 409
+
+
+# --- hops --------------------------------------------------------------------------------------------------------
+def test_what_a_turn_sends_for_a_device_is_one_hop_further():
+    device = a_device("sends", tools=["agent_send"])
+    here = person("here", project=device.grant.project)
+    for header, hops in ((), 1), (((b"x-suzent-hops", b"4"),), 5), (((b"x-suzent-hops", b"16"),), None), (((b"x-suzent-hops", b"many"),), None):
+        Message.objects.all().delete()
+        call(device, {"content": here.agent_id}, headers=header)
+        assert list(Message.objects.values_list("hops", flat=True)) == ([] if hops is None else [hops])
+
+
+def test_a_chain_that_is_too_long_ends_here():
+    device = a_device()
+    answer = call(device, {"content": "Hello."}, headers=[(b"x-suzent-hops", b"17")])
+    assert (answer.status, answer.json()) == (422, {"error": "hop_limit"})
+    assert not Turn.objects.exists()
 
 
 # --- sessions ----------------------------------------------------------------------------------------------------
