@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.apps import apps
+from django.contrib import admin
 from django.db.models import Exists, OuterRef, Sum
 from django.http import HttpRequest
 from django.urls import reverse
@@ -178,4 +180,4 @@ def _item(title: str, page: str, icon: str) -> dict[str, Any]:
 
 def _may_read(request: HttpRequest, page: str) -> bool:
     app, _, model = page.rpartition("_")
-    return any(request.user.has_perm(f"{app}.{verb}_{model}") for verb in ("view", "change"))
+    return bool(admin.site.get_model_admin(apps.get_model(app, model)).has_view_permission(request))

@@ -119,6 +119,10 @@ class RequestAdmin(DevicePage):
         "answered_by", "grant", "served_at",
     )  # fmt: skip
 
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """For those who may answer: who knows a request's id can fetch its token before the device does."""
+        return self.has_act_permission(request)
+
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
         return self.only(request, object_id, {"pending": ("approve", "deny")})
 
@@ -162,6 +166,7 @@ class GrantAdmin(DevicePage):
     list_filter = ("state", "scope", ("project", admin.RelatedOnlyFieldListFilter))
     list_select_related = ("project",)
     search_fields = ("device_id", "display_name__icontains")
+    kept_back = frozenset({"digest"})
     ordering = ("-created_at",)
     actions_detail = ("change_rights", "pause", "resume", "rotate", "revoke")
     fields = (
@@ -249,6 +254,7 @@ class PeerAdmin(DevicePage):
     list_filter = ("state", ("project", admin.RelatedOnlyFieldListFilter))
     list_select_related = ("project",)
     search_fields = ("peer_id", "name__icontains", "base_url__icontains")
+    kept_back = frozenset({"request_id", "sealed_token", "offered_token"})
     ordering = ("-created_at",)
     autocomplete_fields = ("project",)
     actions_list = ("look_around",)

@@ -51,6 +51,7 @@ class ChannelAdmin(ConsoleAdmin):
     list_display = ("name", "driver", "project", "active", "pairing", "has_secret", "shown_trouble")
     list_filter = ("driver", "active")
     search_fields = ("name__startswith",)
+    kept_back = frozenset({"secret_sealed"})
     ordering = ("name",)
     inlines = (RefusalInline,)
 
@@ -140,6 +141,7 @@ class CodeDialog(BaseDialogForm):
 class PairingRequestAdmin(WithClock):
     list_display = ("shown_sender", "channel", "shown_name", "asked", "ends", "wrong_tries")
     list_filter = ("channel",)
+    kept_back = frozenset({"digest"})
     list_select_related = ("channel",)
     ordering = ("-created_at",)
     fields = ("shown_sender", "channel", "shown_name", "asked", "ends", "wrong_tries")

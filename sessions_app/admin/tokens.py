@@ -38,6 +38,7 @@ class TokenAdmin(ConsoleAdmin):
     ordering = ("-created_at",)
     autocomplete_fields = ("project", "session")
     actions = ("revoke_chosen",)
+    kept_back = frozenset({"digest"})
 
     def get_fields(self, request: HttpRequest, obj: ApiToken | None = None) -> tuple[str, ...]:
         asked = ("project", "session", "expires_at")

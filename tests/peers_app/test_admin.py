@@ -1,5 +1,7 @@
 """The console's pages for devices."""
 
+import re
+
 import pytest
 from django.contrib.admin.utils import quote
 
@@ -163,3 +165,20 @@ def test_who_may_only_look_can_do_nothing():
         assert may.post(f"{path}{quote(key)}/{name}/", {"_form_submitted": "True"}).status_code == 403
     assert may.get(f"{PEERS}add/").status_code == 403
     assert DeviceGrant.objects.get().state == "active"
+
+
+def test_who_may_not_answer_a_request_cannot_learn_its_id():
+    """The id is all that the first poll after approval needs."""
+    request, device = asked(), paired()
+    may = browser_of(operator("mia", may=("view_devicegrant", "view_grantrequest", "view_peer")))
+    for path in (REQUESTS, f"{REQUESTS}{quote(request.pk)}/change/", f"{REQUESTS}{quote(request.pk)}/history/"):
+        assert may.get(path).status_code == 403
+    assert not {request.pk, device.grant.request.pk} & set(re.findall(r"[\w-]{22}", page(may, "/admin/") + page(may, f"{GRANTS}{device.grant.pk}/change/")))
+    assert REQUESTS not in page(may, "/admin/")
+
+
+@pytest.mark.parametrize(("path", "column"), [(GRANTS, "digest"), (PEERS, "request_id"), (PEERS, "sealed_token"), (PEERS, "offered_token")])
+def test_no_filter_in_the_address_tells_letter_by_letter_what_no_page_shows(path, column):
+    may = browser_of(operator("mia", may=("view_devicegrant", "view_peer")))
+    assert may.get(path, {f"{column}__startswith": "a"}).status_code == 400
+    assert may.get(path, {f"{column}__gt": "a"}).status_code == 400
