@@ -18,7 +18,7 @@ BUSY = frozenset({429, 503})
 # Of all others, these say that nothing was taken; a proxy's 502 or a 202 with a wrong body does not.
 NOT_TAKEN = PERMANENT | UNAUTHORISED | {404, 405, 415, 429} | set(range(300, 400))
 SAID_LIMIT = 300  # characters of what a peer says that are kept
-STATUSES = frozenset({"pending", "processing", "delivered", "failed"})
+STATUSES = ("pending", "processing", "delivered", "failed")  # no set: what a stranger sends may not be hashable
 
 
 class Meaning(Enum):

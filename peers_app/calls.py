@@ -104,7 +104,7 @@ def _polled(answer: Answer, told: dict[str, Any]) -> Polled:
     if answer.status == 404 and isinstance(told.get("error"), str):
         return Polled(Standing.GONE)
     state, token = told.get("status"), told.get("token")
-    if answer.status != 200 or state not in {"pending", "denied", "approved"}:
+    if answer.status != 200 or state not in ("pending", "denied", "approved"):
         return Polled(Standing.UNKNOWN, why=f"It answered {_said(told, answer)}")
     if state != "approved":
         return Polled(Standing(state))

@@ -123,7 +123,7 @@ class Conversation:
 def _conversation(told: dict[str, Any]) -> Conversation:
     """Raises NotAPeer. What is odd within a line is mended; a line that is none is left out."""
     lines = told.get("messages")
-    if not isinstance(lines, list) or told.get("status") not in {"active", "idle"}:
+    if not isinstance(lines, list) or told.get("status") not in ("active", "idle"):
         raise NotAPeer
     whole = [entry for number, line in enumerate(lines[-ENTRIES_AT_MOST:]) if (entry := _entry(line, number)) is not None]
     entries = _newest(whole)

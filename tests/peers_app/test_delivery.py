@@ -102,6 +102,13 @@ def test_a_checked_202_delivers_and_what_the_peer_said_is_shown(town, there):
     assert head.startswith("post /channels/suzent/inbox http/1.1") and f"authorization: bearer {TOKEN}" in head
 
 
+def test_a_status_that_is_none_decides_nothing(town, there):
+    message = send(town, pair(town, there.url), message_id="m-1")
+    there.inbox = [accepted("m-1", status=["delivered"], created=[])]
+    try_once()
+    assert (now_again(message).status, now_again(message).peer_answer) == ("delivered", {"status": "pending", "created": True})
+
+
 BROKEN = {
     "202 {}": as_json(202, {}),
     "202 html": answer(202, b"<html>hello</html>", "Content-Type: text/html"),

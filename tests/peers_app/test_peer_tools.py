@@ -117,7 +117,7 @@ def test_a_conversation_of_any_length_is_bounded_here_too(town):
 ODD = {
     "404": as_json(404, {"error": "x"}), "html": answer(200, b"<html>"), "empty": as_json(200, {}), "a list": as_json(200, []),
     "no lines": as_json(200, {"status": "idle", "messages": "none"}), "huge": answer(200, b"[" + b"1," * 1_000_000 + b"1]"), "cut": b"HTTP/1.1 2",
-    "redirect": answer(302, b"", "Location: http://127.0.0.1:9/"),
+    "redirect": answer(302, b"", "Location: http://127.0.0.1:9/"), "a list for a status": as_json(200, {**empty_session(), "status": ["idle"]}),
 }  # fmt: skip
 
 
