@@ -57,7 +57,7 @@ def approve(
     """Grant what was asked; its token is made at the asker's next poll. Raises NotOpen, Invalid.
 
     ``replace``: this is that device again. Its grant ends; project, scope, runtime and tools stay as they were, and so
-    does the lineage, within which message ids repeat.
+    does the lineage, within which message ids repeat. As a peer of ours it is the same peer.
     """
     with durable():
         if not GrantRequest.objects.open(now).select_for_update().filter(pk=request.pk).exists():
@@ -66,6 +66,8 @@ def approve(
         if replace is not None:
             _take_over(grant, replace.pk, now=now)
         grant.save(force_insert=True)
+        if replace is not None:
+            Peer.objects.filter(reverse_grant=replace.pk).update(reverse_grant=grant)
         GrantRequest.objects.filter(pk=request.pk, state=GrantRequest.State.PENDING).update(
             state=GrantRequest.State.APPROVED, answered_at=now, answered_by=who, grant=grant, expires_at=now + ANSWER_WITHIN
         )
@@ -124,8 +126,8 @@ def _served(request: GrantRequest, grant: DeviceGrant, *, now: datetime) -> str:
     with durable():
         if not GrantRequest.objects.filter(pk=request.pk, served_at=None).update(served_at=now):
             return ""  # another poll was first
-        DeviceGrant.objects.filter(pk=grant.pk, digest=None).update(digest=minted.digest, hint=minted.hint)
-    return minted.secret
+        kept = DeviceGrant.objects.filter(pk=grant.pk, digest=None).update(digest=minted.digest, hint=minted.hint)
+    return minted.secret if kept else ""  # it was rotated meanwhile, and its operator has the token
 
 
 def pause(grant: DeviceGrant) -> None:

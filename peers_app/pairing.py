@@ -21,6 +21,7 @@ from suzent_site.transactions import durable
 State = Peer.State
 ANSWER_WITHIN = timedelta(minutes=10)  # wire.md 2: a request is open for so long there
 SPENT = (State.REVOKED, State.OFF)
+NO_OFFER = {"offered_url": "", "offered_token": ""}  # a token that came later makes an earlier offer void
 
 
 class AlreadyPaired(Conflict):
@@ -105,7 +106,7 @@ def _granted(peer: Peer, polled: Polled, *, now: datetime) -> None:
     """Its mail goes out now; but what waits for a machine does not go to another one that answers at its address."""
     kept = {
         "sealed_token": seal(polled.token), "hint": tokens.hint(polled.token), "node_identity": polled.node_identity, "verified": False,
-        "last_contact_at": now, "last_error": "",
+        "last_contact_at": now, "last_error": "", **NO_OFFER,
     }  # fmt: skip
     if not peer.node_identity or peer.node_identity == polled.node_identity:
         move(peer, to=State.READY, among=[State.ASKING], now=now, **kept)
@@ -140,8 +141,8 @@ def resume(peer: Peer, *, now: datetime) -> None:
 
 def _take_offer(peer: Peer, *, now: datetime) -> None:
     _back_in_use(
-        peer, now=now, base_url=peer.offered_url or peer.base_url, sealed_token=peer.offered_token, offered_url="", offered_token="",
-        verified=False, last_error="",
+        peer, now=now, base_url=peer.offered_url or peer.base_url, sealed_token=peer.offered_token, verified=False, last_error="",
+        **NO_OFFER,
     )  # fmt: skip
 
 
@@ -181,7 +182,7 @@ def offer(peer: Peer, *, who: str, now: datetime) -> DeviceGrant:
     Raises NotPossible, NoAddress, CannotUnseal, and what ``lines.to`` and ``calls.offer`` do; then the grant is of no use to anybody.
     """
     address = installation.our_address(seen_from=host_of(peer.base_url)) if peer.base_url else ""
-    if peer.state not in IN_USE or peer.reverse_grant_id is not None:
+    if peer.state not in IN_USE or (peer.reverse_grant is not None and peer.reverse_grant.state != DeviceGrant.State.REVOKED):
         raise NotPossible("Only a peer that is in use and does not drive us yet can be offered that.")
     if not address:
         raise NoAddress
@@ -246,7 +247,10 @@ def _offered_first(grant: DeviceGrant, offered: Offer, *, now: datetime) -> Peer
 
 def _use(peer: Peer, offered: Offer, *, now: datetime) -> bool:
     """A fresh token for the address that is approved. False: another peer has this address."""
-    fresh = {"base_url": offered.base_url, "sealed_token": seal(offered.token), "hint": tokens.hint(offered.token), "last_contact_at": now}
+    fresh = {
+        "base_url": offered.base_url, "sealed_token": seal(offered.token), "hint": tokens.hint(offered.token), "last_contact_at": now,
+        **NO_OFFER,
+    }  # fmt: skip
     never_used = peer.state == State.OFF and not peer.sealed_token
     try:
         if never_used or peer.state == State.REVOKED:

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
-from peers_app import grants, wire
+from peers_app import grants, pairing, wire
 from peers_app.grants import NotOpen, NotPossible
 from peers_app.models import DeviceGrant, GrantRequest
 from sessions_app.clock import database_now
@@ -160,6 +160,13 @@ def test_a_grant_that_was_revoked_before_its_first_poll_serves_no_token():
     request = asked()
     grants.revoke(approve(request), now=database_now())
     assert poll(request.pk).json() == {"status": "denied"}
+
+
+def test_a_token_that_the_operator_carries_over_is_not_followed_by_another_that_is_no_good():
+    request = asked()
+    carried = pairing.rotate(approve(request), now=database_now())
+    assert poll(request.pk).json() == {"status": "approved"}
+    assert Device(carried).get("/channels/suzent/whoami").status_code == 200
 
 
 # --- approve and deny --------------------------------------------------------------------------------------------

@@ -91,6 +91,26 @@ def test_an_offer_touches_no_peer_but_the_callers():
         pairing.resume(other, now=database_now())
 
 
+def test_a_token_that_came_later_makes_an_earlier_offer_void():
+    device = paired("B", address="http://b:9")
+    offer(device, "http://elsewhere:9", OTHER)
+    offer(device)
+    pairing.pause(only_peer(), now=database_now())
+    pairing.resume(only_peer(), now=database_now())
+    peer = only_peer()
+    assert (peer.state, peer.base_url, peer.token) == ("ready", "http://b:9", TOKEN)
+
+
+def test_a_device_that_replaced_another_is_the_same_peer():
+    old = paired("B", address="http://b:9")
+    offer(old)
+    new = paired("B", address="http://b:9", replace=old.grant)
+    offer(new, token=OTHER)
+    assert (only_peer().reverse_grant, only_peer().token) == (new.grant, OTHER)
+    pairing.remove(only_peer(), now=database_now())
+    assert wrong(new.get("/channels/suzent/whoami"), 401)
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from peers_app import installation, pairing, tasks
+from peers_app import grants, installation, pairing, tasks
 from peers_app.calls import NotAPeer, PeerRefused
 from peers_app.models import DeviceGrant, Peer
 from peers_app.pairing import AlreadyPaired, NoAddress, NotPossible
@@ -78,8 +78,9 @@ def test_a_request_that_is_gone_there_ends_the_asking(far):
         (404, b"<html>"), (500, {"error": "x"}), (302, {"status": "approved", "token": TOKEN}), (200, b"\xff"), (200, []), (200, {"status": "maybe"}),
         (200, {"status": "approved"}), (200, {"status": "approved", "token": ""}), (200, {"status": "approved", "token": "a\r\nX: y"}),
         (200, {"status": "approved", "token": "é"}), (200, b"x" * 100_000), (200, {"status": "approved", "token": "t" * 1000}),
+        (200, {"status": ["approved"]}), (200, {"status": {}}),
     ],
-    ids=range(12),
+    ids=range(14),
 )  # fmt: skip
 def test_an_answer_that_is_none_of_the_protocol_is_asked_for_again(far, odd):
     peer = ask(far.url)
@@ -219,6 +220,13 @@ def test_a_peer_is_offered_a_grant_whose_token_only_it_has(far):
     assert f"Bearer {TOKEN}".encode() in far.served.heard[-1]
     with pytest.raises(NotPossible):
         pairing.offer(Peer.objects.get(), who="olga", now=database_now())
+
+
+def test_a_peer_whose_grant_has_ended_can_be_offered_another(far):
+    peer = ready(far)
+    grants.revoke(pairing.offer(peer, who="olga", now=database_now()), now=database_now())
+    again = pairing.offer(Peer.objects.get(), who="olga", now=database_now())
+    assert (Peer.objects.get().reverse_grant, again.state) == (again, "active")
 
 
 def test_an_offer_that_does_not_arrive_grants_nothing(far):
