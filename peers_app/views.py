@@ -61,6 +61,8 @@ class Ask(WirePath):
 
 
 class Poll(WirePath):
+    http_method_names = ["get"]  # a HEAD would take the token that is served once, and drop it
+
     def get(self, request: Request, request_id: str) -> Response:
         found = grants.collect(request_id, now=database_now())
         if found is None:

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
+from django.test import Client
 
 from peers_app import grants, pairing, wire
 from peers_app.grants import NotOpen, NotPossible
@@ -116,6 +117,13 @@ def test_the_poll_follows_the_operator_and_serves_the_token_once():
     assert len(bytes.fromhex(served["node_identity"])) == 16
     assert poll(request_id).json() == {"status": "approved"}
     assert Device(served["token"]).get("/channels/suzent/whoami").json()["peer_id"] == grant.device_id
+
+
+def test_a_head_does_not_use_up_the_token():
+    request = asked()
+    approve(request)
+    assert Client().head(f"/nodes/grant-status/{request.pk}").status_code == 405
+    assert "token" in poll(request.pk).json()
 
 
 def test_the_identity_of_an_installation_stays():
