@@ -22,7 +22,7 @@ class Chain:
 
 def chain_of(project_id: str, *, sender_id: str | None, in_reply_to: str, limited: bool) -> Chain:
     """Behind the longest of: what the sender is handling, how its turn came in, what it replies to. Raises HopLimit, with the chain, if ``limited``."""
-    running = Turn.objects.running().filter(session=sender_id).first() if sender_id else None
+    running = Turn.objects.running().filter(session=sender_id).only("message_ids", "hops").first() if sender_id else None
     handled = set(running.message_ids) if running else set()
     ids = {*handled, in_reply_to} - {""}
     causes = list(Message.objects.filter(project=project_id, message_id__in=ids)) if ids else []
