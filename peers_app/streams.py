@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -79,7 +79,7 @@ class Stream:
     async def ready(self) -> None:
         """Begin, and return when the turn has begun or was refused (``refusal``)."""
         self._loop = asyncio.get_running_loop()
-        if not _places.acquire(blocking=False):
+        if not _places.take(self._inbound.grant.device_id):
             self.refusal = NotNow(retry_after=RETRY_AFTER)
             return
         threading.Thread(target=self._run, name=f"inbound-{self._run_id[:8]}", daemon=True).start()
@@ -123,7 +123,7 @@ class Stream:
             log.warning("inbound_broke", agent_id=self._inbound.session.agent_id, error=type(error).__name__)
         finally:
             self._end(blocks)
-            _places.release()
+            _places.give_back(self._inbound.grant.device_id)
             connection.close()
 
     def _begin(self) -> DirectTurn | None:
@@ -200,4 +200,24 @@ class Stream:
             log.info("reader_gone", agent_id=self._inbound.session.agent_id)
 
 
-_places = threading.BoundedSemaphore(settings.SUZENT_TURN_CONCURRENCY)
+class Places:
+    """Room for ``most`` runs at once in this process; a quarter of it for one device, so that it cannot keep the others out."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def take(self, device_id: str) -> bool:
+        with self._lock:
+            if self._taken.total() >= self._most or self._taken[device_id] >= max(self._most // 4, 1):
+                return False
+            self._taken[device_id] += 1
+            return True
+
+    def give_back(self, device_id: str) -> None:
+        with self._lock:
+            self._taken -= Counter({device_id: 1})
+
+
+_places = Places(settings.SUZENT_TURN_CONCURRENCY)

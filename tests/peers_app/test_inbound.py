@@ -187,6 +187,28 @@ def test_a_session_that_stays_busy_is_told_by_its_status(monkeypatch):
     assert not Turn.objects.exists()
 
 
+def test_a_device_cannot_take_all_the_places_there_are():
+    places = streams.Places(8)
+    assert [places.take("a"), places.take("a"), places.take("a"), places.take("b")] == [True, True, False, True]
+    places.give_back("a")
+    assert places.take("a")
+
+
+def test_there_are_no_more_places_than_there_are():
+    places = streams.Places(2)
+    assert [places.take("a"), places.take("b"), places.take("c")] == [True, True, False]
+
+
+def test_a_device_whose_share_is_used_up_is_told_to_come_again(monkeypatch):
+    device = a_device()
+    monkeypatch.setattr(streams, "_places", streams.Places(4))
+    assert streams._places.take(device.grant.device_id)
+    answer = call(device, {"content": "Hello."})
+    assert (answer.status, list(answer.json())) == (503, ["error"])
+    streams._places.give_back(device.grant.device_id)
+    assert call(device, {"content": "Hello."}).status == 200
+
+
 def test_per_09_a_device_that_is_revoked_while_it_waits_for_the_lane_gets_no_turn():
     device = a_device()
     stream = a_stream(device, "Hello.")
