@@ -8,10 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from django.apps import apps
+from django.conf import settings
 from django.contrib import admin
 from django.db.models import Exists, OuterRef, Sum
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.module_loading import import_string
 
 from inbox_app.models import Message, Wake
 from inbox_app.querysets import MessageQuerySet
@@ -21,6 +23,7 @@ from sessions_app.clock import database_now
 from sessions_app.cron import announcements
 from sessions_app.cron.models import CronJob
 from sessions_app.models import Lane
+from sessions_app.social.models import SocialReply
 from suzent_site.console import counted
 from suzent_site.shown import age
 
@@ -74,6 +77,8 @@ def figures(*, now: datetime) -> list[Figure]:
         _shifts(now=now),
         _paused(),
         _cron(),
+        _replies(),
+        *(import_string(path)(now=now) for path in settings.FIGURES),
         _answer(now=now),
     ]
 
@@ -119,6 +124,13 @@ def _cron() -> Figure:
     said = "Switched off after failing: see why, then switch them on." if number else "No cron job has given up."
     link = reverse("admin:sessions_app_cronjob_changelist", query={"state": "gave up"})
     return Figure("Cron jobs that gave up", str(number), said, link, alarming=number > 0)
+
+
+def _replies() -> Figure:
+    number = counted(SocialReply.objects.in_doubt())
+    said = "They may have arrived: ask, or send them again." if number else "Every platform said what it took."
+    link = reverse("admin:sessions_app_socialreply_changelist", query={"status__exact": SocialReply.Status.UNCERTAIN})
+    return Figure("Replies in doubt", str(number), said, link, alarming=number > 0)
 
 
 def _answer(*, now: datetime) -> Figure:

@@ -133,6 +133,7 @@ AT_WEB_END = [
 CHILDREN_ON_DEMAND = {"social": "sessions_app.social.channels.any_active"}  # commands that `up` starts when this says so
 ERRANDS = ["peers_app.tasks.see_to_answers"]  # what the cluster's supervisor has queued beside, asked twice a second: (*, now)
 BENCHES = {"peers": "peers_app.bench.PeersBench"}  # what `bench --only` measures besides the engine's own: (*, runs, say)
+FIGURES = ["peers_app.console.asking"]  # what the console's first page counts besides the engine's own: (*, now)
 # Columns that keys rotate seals anew.
 SEALED = ["sessions_app.SocialChannel.secret_sealed", "peers_app.Peer.sealed_token", "peers_app.Peer.offered_token"]
 WAKE = "inbox_app.wake.wake"  # called on commit when a lane has come due

@@ -21,6 +21,10 @@ class SocialReplyQuerySet(QuerySet["SocialReply"]):
     def unsettled(self) -> SocialReplyQuerySet:
         return self.filter(settled_at=None)
 
+    def in_doubt(self) -> SocialReplyQuerySet:
+        """The platform may have taken them, and has not said so."""
+        return self.filter(status="uncertain")
+
     def settled_before(self, moment: datetime) -> SocialReplyQuerySet:
         return self.filter(settled_at__lt=moment)
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from django.contrib.admin.utils import quote
 
-from peers_app import pairing, tasks
+from peers_app import grants, pairing, tasks
 from peers_app.models import DeviceGrant, GrantRequest, Peer
 from sessions_app.clock import database_now
 from sessions_app.models import Session
@@ -182,3 +182,14 @@ def test_no_filter_in_the_address_tells_letter_by_letter_what_no_page_shows(path
     may = browser_of(operator("mia", may=("view_devicegrant", "view_peer")))
     assert may.get(path, {f"{column}__startswith": "a"}).status_code == 400
     assert may.get(path, {f"{column}__gt": "a"}).status_code == 400
+
+
+def test_the_first_page_counts_the_devices_that_ask(browser):
+    def figure():
+        return next(figure for figure in browser.get("/admin/").context["figures"] if figure.title == "Devices that ask")
+
+    assert (figure().value, figure().alarming) == ("0", False)
+    request = asked()
+    assert (figure().value, figure().alarming) == ("1", True)
+    grants.deny(request, who="admin", now=database_now())
+    assert (figure().value, figure().link) == ("0", REQUESTS)

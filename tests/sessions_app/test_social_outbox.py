@@ -15,6 +15,7 @@ from sessions_app.social.sender import REPEAT, pieces, send_next
 from suzent_site.outbound import Timeouts
 from suzent_site.transactions import durable
 from tests.bot_api import TOKEN, ApiError, bot_api, until
+from tests.people import administrator, browser_of
 from tests.social import a_channel, an_event
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -81,6 +82,10 @@ def test_soc_08_after_a_second_try_without_a_clear_answer_a_person_decides(api, 
     api.tricks = [trick] * 5
     reply = send_until_settled(a_reply())
     assert (reply.status, api.texts) == ("uncertain", ["hello", f"{REPEAT}hello"])
+    browser = browser_of(administrator())
+    [figure] = [one for one in browser.get("/admin/").context["figures"] if one.title == "Replies in doubt"]
+    assert (figure.value, figure.alarming) == ("1", True)
+    assert browser.get(figure.link).context["cl"].result_count == 1
     assert reply.last_error
     assert not send_next("tests")
 
