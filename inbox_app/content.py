@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 
 from inbox_app.models import CONTENT_LIMIT, MESSAGE_ID
-from sessions_app.text import refuse_unstorable
+from sessions_app.text import is_blank, refuse_unstorable
 from suzent_site.errors import Invalid
 
 OUR_PREFIXES = ("subagent-task-", "subagent-result-", "failure-", "remote-", "turn-")
-_INVISIBLE = {"Cc", "Cf", "Zl", "Zp", "Zs"}
-# Letters, marks and a symbol that show nothing: fillers, a joiner, vowel signs, variation selectors, the empty Braille cell.
-_FILLERS = {chr(code) for code in (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *range(0xFE00, 0xFE10))}
 
 
 def check_content(content: str, *, field: str = "message") -> None:
@@ -22,11 +18,6 @@ def check_content(content: str, *, field: str = "message") -> None:
         raise Invalid(field, f"must be at most {CONTENT_LIMIT} characters; it has {len(content)}")
     if is_blank(content):
         raise Invalid(field, "must not be blank")
-
-
-def is_blank(text: str) -> bool:
-    """Nothing in it is visible: white space, control and format characters at most."""
-    return all(unicodedata.category(character) in _INVISIBLE or character in _FILLERS for character in text)
 
 
 def check_message_id(message_id: str, *, ours: bool = False, field: str = "message_id") -> None:

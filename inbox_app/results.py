@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from inbox_app.content import is_blank
 from inbox_app.deliveries import Draft
 from inbox_app.models import CONTENT_LIMIT, Message, SubagentTask
 from sessions_app.models import Session
-from sessions_app.text import cut, storable
+from sessions_app.text import cut, is_blank, storable
 
 WAIT_LIMIT = 60  # seconds that a call that waits for its task waits at most
 REASON_LIMIT = 500  # characters of a reason in the first line of a result

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from typing import Any
 
 from suzent_site.errors import Invalid
 
 WHOLE_BODY = "body"  # the field that is named where none can be
 NAME_SHOWN = 64  # characters of a caller's field name that an answer repeats
+_INVISIBLE = {"Cc", "Cf", "Zl", "Zp", "Zs"}
+# Letters, marks and a symbol that show nothing: fillers, a joiner, vowel signs, variation selectors, the empty Braille cell.
+_FILLERS = {chr(code) for code in (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *range(0xFE00, 0xFE10))}
 
 
 def refuse_unstorable(value: Any, *, field: str) -> None:
@@ -66,3 +70,8 @@ def storable_json(value: Any) -> Any:
         return {storable(str(name)): storable_json(item) for name, item in value.items()}
     json.dumps(value, allow_nan=False)
     return value
+
+
+def is_blank(text: str) -> bool:
+    """Nothing in it is visible: white space, control and format characters at most."""
+    return all(unicodedata.category(character) in _INVISIBLE or character in _FILLERS for character in text)

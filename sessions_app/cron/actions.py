@@ -13,7 +13,7 @@ from sessions_app.cron import runs
 from sessions_app.cron.models import NAME_LIMIT, CronJob, CronRun
 from sessions_app.cron.schedule import BadSchedule, checked_expression, checked_zone, next_slot
 from sessions_app.models import Project, Session
-from sessions_app.text import refuse_unstorable
+from sessions_app.text import is_blank, refuse_unstorable
 from suzent_site.errors import Conflict, Invalid, NotFound
 from suzent_site.transactions import durable
 
@@ -159,7 +159,7 @@ def _sound(about: AboutJob) -> dict[str, Any]:
 
 
 def _sound_text(field: str, text: str, *, most: int) -> str:
-    if not text.strip():
+    if is_blank(text):
         raise Invalid(field, "must not be blank")
     if len(text) > most:
         raise Invalid(field, f"must be at most {most:,} characters; it has {len(text):,}")
