@@ -41,7 +41,7 @@ def _close_sqlite():
     A worker has none when it forks its nursery; this process may have some in threads that earlier tests left behind.
     """
     for found in gc.get_objects():
-        if isinstance(found, sqlite3.Connection):
+        if issubclass(type(found), sqlite3.Connection):  # isinstance would ask a weak proxy, whose object may be gone
             found.close()
 
 
