@@ -18,10 +18,12 @@ BATCH = 100_000  # rows in one INSERT
 _SERIES = "WITH RECURSIVE n(i) AS (SELECT %(first)s UNION ALL SELECT i + 1 FROM n WHERE i < %(last)s) "
 _MESSAGES = """INSERT INTO agent_inbox_messages
  (project_id, message_id, transport, sender_label, target, session_id, kind, content, payload, in_reply_to, root_id, caused_by,
-  hops, status, reason, attempts, losses, deferrals, redeliveries, max_attempts, available_at, accepted_at, settled_at, lane, last_error)
+  hops, status, reason, attempts, losses, deferrals, redeliveries, max_attempts, available_at, accepted_at, settled_at, lane, last_error,
+  maybe_delivered, peer_answer)
  """
 _SELECT = """SELECT %(project)s, %(prefix)s || i, 'local', '', {agent}, {agent}, 'agent_message', %(content)s, '{{}}', '', %(prefix)s || i, '',
-  0, %(status)s, NULL, 0, 0, 0, 0, 5, %(at)s, %(at)s, %(settled)s, {lane}, '' FROM n"""
+  0, %(status)s, NULL, 0, 0, 0, 0, 5, %(at)s, %(at)s, %(settled)s, {lane}, '',
+  FALSE, '{{}}' FROM n"""
 
 
 def open_targets(project: Project, prefix: str, count: int, *, now: datetime, runtime: str = "echo") -> list[Session]:
