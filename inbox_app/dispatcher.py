@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import threading
-import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
@@ -27,7 +26,6 @@ from sessions_app.text import cut, storable_json
 from sessions_app.thinking import Assignment, reply_of, think
 from sessions_app.turns import Commit
 from suzent_site.errors import first_line
-from suzent_site.transactions import until_answered
 
 ERROR_LIMIT = 2_000  # characters of an error that are kept with the message, its attempt and its turn
 LONGEST_WAIT = timedelta(hours=24)  # that an unavailable runtime may ask for
@@ -77,8 +75,7 @@ def run_and_commit(work: Doable, stop: threading.Event) -> Ended:
 
 def _commit(commits: Sequence[Commit]) -> dict[int, Turn.State]:
     """A connection lost in between is no answer: the commit is repeated, at most until the lease ends."""
-    give_up_at = time.monotonic() + lanes.lease().total_seconds()
-    return until_answered(lambda: turns.commit(commits, now=database_now()), give_up_at=give_up_at)
+    return lanes.until_lease_ends(lambda: turns.commit(commits, now=database_now()))
 
 
 def _committed(work: Doable, state: Turn.State | None) -> Ended:
@@ -146,13 +143,12 @@ def deferred(work: Doable, unavailable: Unavailable) -> Setback:
 
 def _now() -> datetime:
     """A setback often comes because the database went away: its clock too is waited for, at most until the lease ends."""
-    return until_answered(database_now, give_up_at=time.monotonic() + lanes.lease().total_seconds())
+    return lanes.until_lease_ends(database_now)
 
 
 def _ended_badly(work: Doable, stop: threading.Event, setback: Setback) -> Ended:
     """A turn that was asked to stop is stopped, however it ended: it commits what it has and is not tried again."""
-    give_up_at = time.monotonic() + lanes.lease().total_seconds()
-    if stop.is_set() and until_answered(lambda: turns.was_asked_to_stop(work.turn.pk), give_up_at=give_up_at):
+    if stop.is_set() and lanes.until_lease_ends(lambda: turns.was_asked_to_stop(work.turn.pk)):
         return Ended(commit=_commit_of(work, None, error=setback.error))
     return Ended(setback=setback)
 

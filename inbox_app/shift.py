@@ -28,7 +28,6 @@ from sessions_app import lanes
 from sessions_app.clock import database_now
 from sessions_app.holder import LaneHolder
 from sessions_app.models import Holder
-from suzent_site.transactions import until_answered
 
 POLL_WARM: Final = 0.02  # seconds between looks while it lingers
 POLL_COOL: Final = 0.1  # seconds between looks while only long turns run
@@ -258,7 +257,7 @@ class Shift:
             return
         in_a_row = {run.work.hold.key: run.in_a_row for run, _ in done}
         acks = [replace(ack, go_on=self._may_go_on(run)) for run, ack in done]
-        found = until_answered(lambda: transitions.acknowledge(acks, now=database_now()), give_up_at=_lease_end())
+        found = lanes.until_lease_ends(lambda: transitions.acknowledge(acks, now=database_now()))
         for item in found:
             self._begin([item], in_a_row=in_a_row[item.hold.key] + 1)
 
@@ -266,10 +265,10 @@ class Shift:
         return run.in_a_row < MESSAGES_A_HOLD and not self._leaving and not draining()
 
     def _release(self, work: Job, setback: Setback) -> None:
-        until_answered(lambda: transitions.release(work, setback, now=database_now()), give_up_at=_lease_end())
+        lanes.until_lease_ends(lambda: transitions.release(work, setback, now=database_now()))
 
     def _fail(self, item: Judged, *, answered: bool = False) -> None:
-        until_answered(lambda: transitions.fail(item, now=database_now(), answered=answered), give_up_at=_lease_end())
+        lanes.until_lease_ends(lambda: transitions.fail(item, now=database_now(), answered=answered))
 
     def _settle_judged(self, item: Judged) -> None:
         """Its lane is held and nobody works on it: a connection lost just now must not leave it so until it is missed."""
@@ -279,7 +278,7 @@ class Shift:
         stopped = item.judgement.verdict == Verdict.STOPPED
         outcome = Attempt.Outcome.STOPPED if stopped else Attempt.Outcome.DELIVERED
         ack = Acknowledgement(item.hold, item.message, outcome, go_on=True)
-        found = until_answered(lambda: transitions.acknowledge([ack], now=database_now()), give_up_at=_lease_end())
+        found = lanes.until_lease_ends(lambda: transitions.acknowledge([ack], now=database_now()))
         self._begin(found, in_a_row=1)
 
     # --- limits --------------------------------------------------------------------------------------------------
@@ -356,7 +355,3 @@ class Crew:
                     self._idle += 1
         finally:
             connection.close()
-
-
-def _lease_end() -> float:
-    return time.monotonic() + settings.SUZENT_LEASE_SECONDS

@@ -19,6 +19,7 @@ from peers_app import tokens
 from peers_app.models import DeviceGrant, Peer
 from peers_app.wire import OutOfScope, Unauthorized
 from sessions_app import lanes
+from suzent_site.sealed import digest_of
 from suzent_site.transactions import durable
 
 log = structlog.get_logger(__name__)
@@ -56,7 +57,7 @@ def grant_of(secret: str, *, now: datetime) -> DeviceGrant | None:
     """The active grant with this token: looked up by its digest, so no comparison leaks time."""
     if not tokens.WELL_FORMED.fullmatch(secret):
         return None
-    grant = DeviceGrant.objects.active().select_related("project").filter(digest=tokens.digest(secret)).first()
+    grant = DeviceGrant.objects.active().select_related("project").filter(digest=digest_of(secret)).first()
     if grant is None or not tokens.matches(secret, str(grant.digest)):
         return None
     _note_life(grant, now=now)

@@ -15,11 +15,11 @@ import hmac
 import secrets
 from enum import Enum
 
-from peers_app import tokens
 from peers_app.answers import object_in
 from suzent_site import outbound
 from suzent_site.addresses import Reach
 from suzent_site.outbound import Timeouts, Unreachable
+from suzent_site.sealed import digest_of
 
 PATH = "/channels/suzent/proof"
 BRIEF = Timeouts(connect=2, read=4, total=5)
@@ -45,7 +45,7 @@ def made(digest: str, nonce: str) -> str:
 
 def demand(base_url: str, token: str) -> Outcome:
     """Have the machine there prove itself; nothing of the token is sent. Raises AddressRefused, Unreachable (with nothing sent)."""
-    digest, nonce = tokens.digest(token), secrets.token_hex(NONCE_BYTES)
+    digest, nonce = digest_of(token), secrets.token_hex(NONCE_BYTES)
     try:
         answer = outbound.call(
             "POST", f"{base_url}{PATH}", reach=Reach.OPERATOR, json={"handle": handle(digest), "nonce": nonce}, timeouts=BRIEF,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -27,7 +26,7 @@ from peers_app.models import Peer
 from peers_app.querysets import PeerQuerySet
 from sessions_app.authentication import Caller
 from sessions_app.clock import database_now
-from sessions_app.lanes import lease
+from sessions_app.lanes import until_lease_ends
 from sessions_app.models import Lane
 from sessions_app.querysets import REMOTE_PREFIX
 from suzent_site.addresses import AddressRefused
@@ -35,7 +34,6 @@ from suzent_site.errors import Conflict, NotFound, SuzentError
 from suzent_site.faults import crash_point
 from suzent_site.outbound import Unreachable
 from suzent_site.shown import age, span
-from suzent_site.transactions import until_answered
 
 HELD_LOOK = timedelta(minutes=1)  # until a lane is looked at again that should have been paused
 INTERRUPTED = timedelta(seconds=2)  # until it is tried again after our own database was away
@@ -298,4 +296,4 @@ def _shown(peer: Peer) -> dict[str, Any]:
 
 
 def _now() -> datetime:
-    return until_answered(database_now, give_up_at=time.monotonic() + lease().total_seconds())
+    return until_lease_ends(database_now)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import secrets
@@ -20,6 +19,7 @@ from sessions_app import lanes, turns
 from sessions_app.models import AGENT_ID, ApiToken, Project, Session, lane_key_of
 from sessions_app.text import refuse_unstorable
 from suzent_site.errors import Conflict, Invalid, SuzentError
+from suzent_site.sealed import digest_of
 from suzent_site.transactions import durable
 
 RESERVED_PREFIXES = ("ses_", "subagent-", "cron-", "social-", "suzent:", "peer:")
@@ -228,10 +228,6 @@ def revoke_token(token: ApiToken, *, now: datetime) -> bool:
     """Refuse the token from now on, everywhere. False: it was revoked."""
     with durable():
         return ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=now) == 1
-
-
-def digest_of(secret: str) -> str:
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _free_to_choose(agent_id: str) -> str:

@@ -29,7 +29,7 @@ from sessions_app.text import cut, storable_json
 from sessions_app.thinking import Assignment, Emit, reply_of, think, unwatched
 from sessions_app.turns import Beginning, Commit, Entry, Mark
 from suzent_site.errors import Conflict, first_line
-from suzent_site.transactions import durable, until_answered
+from suzent_site.transactions import durable
 
 FIRST_LOOK, LONGEST_LOOK = 0.02, 0.5  # seconds between looks for a lane that is held
 RETRY_AFTER = 2  # seconds that a caller is told to wait for a lane
@@ -273,16 +273,16 @@ class DirectTurn:
         if thought.result is None and not self._order.keep_failure and not self._was_asked_to_stop():
             return self._fail(thought)
         try:
-            state = _until_lease_ends(lambda: turns.commit([self._commit_of(thought)], now=database_now())).get(self.turn.pk)
+            state = lanes.until_lease_ends(lambda: turns.commit([self._commit_of(thought)], now=database_now())).get(self.turn.pk)
         except (IntegrityError, DataError, TypeError, ValueError) as error:  # the last two: it is not JSON
             return self._fail(_without_result(f"{type(error).__name__}: {first_line(error)}"))
         if state is None:
             log.warning("commit_refused", agent_id=self._order.session.pk, origin=self._order.origin, epoch=self.hold.epoch)
-        _until_lease_ends(self._leave)
+        lanes.until_lease_ends(self._leave)
         return Ended(self.turn, state, thought)
 
     def _was_asked_to_stop(self) -> bool:
-        return _until_lease_ends(lambda: turns.was_asked_to_stop(self.turn.pk))
+        return lanes.until_lease_ends(lambda: turns.was_asked_to_stop(self.turn.pk))
 
     def _commit_of(self, thought: Thought) -> Commit:
         order = self._order
@@ -299,7 +299,7 @@ class DirectTurn:
 
     def _fail(self, thought: Thought) -> Ended:
         """Nothing of it is kept but the Turn, which says why."""
-        _until_lease_ends(lambda: self._leave(error=thought.error))
+        lanes.until_lease_ends(lambda: self._leave(error=thought.error))
         state = Turn.State(Turn.objects.values_list("state", flat=True).get(pk=self.turn.pk))
         return Ended(self.turn, None if state == Turn.State.RUNNING else state, thought)
 
@@ -319,11 +319,6 @@ def _too_long() -> str:
 
 def _without_result(error: str) -> Thought:
     return Thought(error=cut(error, ERROR_LIMIT))
-
-
-def _until_lease_ends(act: Callable[[], T]) -> T:
-    """A connection lost in between is no answer: asked again, at most until the lease ends."""
-    return until_answered(act, give_up_at=time.monotonic() + lanes.lease().total_seconds())
 
 
 # --- The web process -------------------------------------------------------------------------------------------

@@ -8,9 +8,11 @@ Functions without a transaction of their own say so; they are steps of a transit
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from django.conf import settings
 from django.db import connection
@@ -22,7 +24,9 @@ from sessions_app.models import Holder, Lane
 from sessions_app.querysets import REMOTE_PREFIX, LaneQuerySet
 from suzent_site.errors import Conflict
 from suzent_site.processes import boot_id, this_host, uptime
-from suzent_site.transactions import durable, hint_on_commit
+from suzent_site.transactions import durable, hint_on_commit, until_answered
+
+T = TypeVar("T")
 
 WANTED_FOR = timedelta(seconds=5)  # that a lane is kept free for who asked for it, should they die
 
@@ -264,6 +268,11 @@ def end_leases(owner: str, *, now: datetime, keys: Collection[str] | None = None
 def wake_on_commit() -> None:
     """Have the dispatcher woken once this transaction is committed; a broker's error never reaches the caller."""
     hint_on_commit(import_string(settings.WAKE))
+
+
+def until_lease_ends(act: Callable[[], T]) -> T:
+    """``act`` again while the database cannot be reached, at most as long as a lease: then another may have the lane."""
+    return until_answered(act, give_up_at=time.monotonic() + lease().total_seconds())
 
 
 def lease() -> timedelta:

@@ -5,11 +5,12 @@ import json
 import pytest
 
 from inbox_app.models import Message
-from peers_app import calls, checks, lines, probe, proof, tokens
+from peers_app import calls, checks, lines, probe, proof
 from peers_app.lines import NotProven
 from peers_app.models import Peer
 from sessions_app.clock import database_now
 from suzent_site.outbound import Timeouts
+from suzent_site.sealed import digest_of
 from tests.peers_app.pairing import Device, paired
 from tests.peers_app.peer_091 import TOKEN, Peer091, as_json, peer_091
 from tests.peers_app.test_delivery import now_again, pair, send, try_once
@@ -34,7 +35,7 @@ class Proving(Peer091):
         if not head.startswith(b"POST /channels/suzent/proof "):
             super().behave(connection, request)
             return
-        asked, digest = json.loads(body), tokens.digest(self.token)
+        asked, digest = json.loads(body), digest_of(self.token)
         known = asked["handle"] == proof.handle(digest)
         connection.sendall(as_json(200, {"proof": proof.made(digest, asked["nonce"])}) if known else as_json(404, {"error": "Unknown grant"}))
 
@@ -64,7 +65,7 @@ def test_a_peer_that_proves_itself_is_verified_and_its_proof_costs_no_token(town
         try_once()
         assert (now_again(message).status, Peer.objects.get().verified) == ("delivered", True)
         [demand] = posts_of(device.served, "proof")
-    assert TOKEN.encode() not in demand and tokens.digest(TOKEN).encode() not in demand
+    assert TOKEN.encode() not in demand and digest_of(TOKEN).encode() not in demand
 
 
 def test_each_proof_is_of_a_fresh_number(town):
@@ -132,7 +133,7 @@ def test_a_silent_machine_at_a_verified_address_has_certainly_not_had_the_mail(t
 
 # --- the other side --------------------------------------------------------------------------------------------
 def demand(device, **changed):
-    return device.post("/channels/suzent/proof", {"handle": proof.handle(tokens.digest(device.token)), "nonce": "1" * 64, **changed})
+    return device.post("/channels/suzent/proof", {"handle": proof.handle(digest_of(device.token)), "nonce": "1" * 64, **changed})
 
 
 def test_we_prove_that_we_hold_a_grant_to_anybody_who_knows_its_handle():
@@ -140,7 +141,7 @@ def test_we_prove_that_we_hold_a_grant_to_anybody_who_knows_its_handle():
     anybody = Device(token=device.token)
     anybody._headers = dict
     got = demand(anybody)
-    assert (got.status_code, got.json()) == (200, {"proof": proof.made(tokens.digest(device.token), "1" * 64)})
+    assert (got.status_code, got.json()) == (200, {"proof": proof.made(digest_of(device.token), "1" * 64)})
 
 
 def test_we_prove_it_also_of_a_grant_that_is_paused_or_revoked_and_its_token_says_the_rest():
